@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host seen through its files and its commands, relative to a root folder.
+
+Everything the domain reads goes through :class:`Host`, so a fixture tree under
+``tests/`` is read exactly like a real box.
+"""
+
+from __future__ import annotations
+
+import glob as _glob
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+# The one place where the running kernel's release is read (same text as uname -r).
+# A file, so that a test host can bind another one over it.
+OSRELEASE = "/proc/sys/kernel/osrelease"
+
+# Locale and prompts that would change what a tool prints or make it wait.
+QUIET_ENV = {
+    "LC_ALL": "C.UTF-8",
+    "DEBIAN_FRONTEND": "noninteractive",
+    # needrestart must neither ask nor restart services in the middle of our run.
+    "NEEDRESTART_SUSPEND": "1",
+    "NEEDRESTART_MODE": "l",
+}
+
+
+@dataclass(frozen=True)
+class Completed:
+    """What a command did: its argv, exit code and decoded output."""
+
+    argv: tuple[str, ...]
+    rc: int
+    stdout: str
+    stderr: str
+
+
+class CommandFailed(Exception):
+    """A command ended with a non-zero code; the message carries its last lines."""
+
+    def __init__(self, done: Completed) -> None:
+        self.done = done
+        tail = "\n".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-12:])
+        super().__init__(f"`{' '.join(done.argv)}` ended with code {done.rc}: {tail}")
+
+
+Runner = Callable[[Sequence[str], Mapping[str, str], "str | None", "float | None"], Completed]
+
+
+def run_command(
+    argv: Sequence[str], env: Mapping[str, str], stdin: str | None, timeout: float | None
+) -> Completed:
+    """Run *argv* without a shell. ``timeout`` is in seconds; a missing program gives rc 127."""
+    try:
+        done = subprocess.run(
+            list(argv),
+            env={**os.environ, **QUIET_ENV, **env},
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            check=False,
+        )
+    except FileNotFoundError:
+        return Completed(tuple(argv), 127, "", f"{argv[0]}: command not found")
+    except subprocess.TimeoutExpired:
+        return Completed(tuple(argv), 124, "", f"no end after {timeout:.0f} s")
+    return Completed(tuple(argv), done.returncode, done.stdout, done.stderr)
+
+
+class Host:
+    """Files and commands of one host. All paths are absolute paths *on that host*."""
+
+    def __init__(self, root: str = "/", runner: Runner = run_command) -> None:
+        self.root = os.path.abspath(root)
+        self._runner = runner
+
+    def path(self, path: str) -> str:
+        """The path to open on this machine for *path* on the host."""
+        return path if self.root == "/" else os.path.join(self.root, path.lstrip("/"))
+
+    def unroot(self, real: str) -> str:
+        """The host's own name for a path that :meth:`path` gave."""
+        return real if self.root == "/" else "/" + os.path.relpath(real, self.root)
+
+    def read(self, path: str) -> str | None:
+        """Text of a file, or None where there is none (or it cannot be read)."""
+        try:
+            with open(self.path(path), encoding="utf-8", errors="surrogateescape") as stream:
+                return stream.read()
+        except OSError:
+            return None
+
+    def read_bytes(self, path: str) -> bytes | None:
+        """Bytes of a file, or None where there is none (or it cannot be read)."""
+        try:
+            with open(self.path(path), "rb") as stream:
+                return stream.read()
+        except OSError:
+            return None
+
+    def value(self, path: str) -> str | None:
+        """A one-value file (sysfs, procfs) without its newline, or None."""
+        text = self.read(path)
+        return None if text is None else text.strip()
+
+    def exists(self, path: str) -> bool:
+        """Whether *path* is there, a dangling link included."""
+        return os.path.lexists(self.path(path))
+
+    def is_dir(self, path: str) -> bool:
+        """Whether *path* is a folder (links followed)."""
+        return os.path.isdir(self.path(path))
+
+    def readlink(self, path: str) -> str | None:
+        """Target of a symbolic link as written, or None."""
+        try:
+            return os.readlink(self.path(path))
+        except OSError:
+            return None
+
+    def listdir(self, path: str) -> list[str]:
+        """Sorted names in a folder; empty where there is none."""
+        try:
+            return sorted(os.listdir(self.path(path)))
+        except OSError:
+            return []
+
+    def glob(self, pattern: str) -> list[str]:
+        """Sorted host paths that match *pattern*."""
+        return sorted(self.unroot(p) for p in _glob.glob(self.path(pattern)))
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        check: bool = True,
+        env: Mapping[str, str] | None = None,
+        stdin: str | None = None,
+        timeout: float | None = None,
+    ) -> Completed:
+        """Run a command on the host; with ``check`` a non-zero code raises CommandFailed."""
+        done = self._runner(argv, env or {}, stdin, timeout)
+        if check and done.rc != 0:
+            raise CommandFailed(done)
+        return done
+
+    def running_kernel(self) -> str:
+        """Release of the running kernel, read from :data:`OSRELEASE`."""
+        return self.value(OSRELEASE) or ""
+
+    def os_release(self) -> dict[str, str]:
+        """/etc/os-release as a dictionary (ID, VERSION_CODENAME, …)."""
+        text = self.read("/etc/os-release") or ""
+        pairs = re.findall(r'^([A-Z_0-9]+)=("?)(.*?)\2\s*$', text, re.MULTILINE)
+        return {key: value for key, _quote, value in pairs}
+
+    def write(
+        self,
+        path: str,
+        content: str | bytes,
+        mode: int = 0o644,
+        owner: tuple[int, int] | None = None,
+    ) -> None:
+        """Replace a file atomically (temporary file, fsync, rename); makes its folder."""
+        data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
+        real = self.path(path)
+        os.makedirs(os.path.dirname(real), exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=os.path.dirname(real), prefix=".lemonade-deploy-")
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.chmod(temporary, mode)
+            if owner is not None:
+                os.chown(temporary, *owner)
+            os.replace(temporary, real)
+        except BaseException:
+            os.unlink(temporary)
+            raise

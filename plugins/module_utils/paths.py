@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every path the kit owns on a host, in one place."""
+
+from __future__ import annotations
+
+STATE_DIR = "/var/lib/lemonade-deploy"
+# What must take effect at the next boot; survives a pulled plug (role activate).
+ACTIVATION_DUE = STATE_DIR + "/activation-due.json"
+CACHE_DIR = "/var/cache/lemonade-deploy"  # partial downloads
+CONFIG_DIR = "/etc/lemonade-deploy"
+LEMOND_DEFAULTS = CONFIG_DIR + "/lemond-defaults.json"  # LEMONADE_DEFAULTS_PATH
+LEMOND_SECRETS = CONFIG_DIR + "/lemond.env"  # 0600 root:root
+PREFIX = "/opt/lemonade-deploy"
+BUNDLE_ROOT = PREFIX + "/vllm-rocm"  # <tag>/ folders and the link `current`
+BUNDLE_CURRENT = BUNDLE_ROOT + "/current"
+LAUNCHER = PREFIX + "/bin/vllm-server"  # vllm.rocm_bin
+LEMOND_UNIT = "/etc/systemd/system/lemond.service"
+APT_PIN = "/etc/apt/preferences.d/lemonade-deploy-amdgpu"
+GTT_MODPROBE = "/etc/modprobe.d/lemonade-deploy-gtt.conf"
+UDEV_RULES = "/etc/udev/rules.d/70-lemonade-deploy-gpu.rules"
+
+# The only folders that check mode, and a plan, may write below (private apt state
+# and the module's own temporary files live there).
+CHECK_MODE_MAY_WRITE = ("/run", "/tmp", "/var/log", "~/.ansible")  # noqa: S108
