@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Ansible inventory of the lab's hosts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from . import keys
+from .network import Network
+from .paths import state_dir
+from .state import LabState
+
+HEADER = "# Written by `lemonade-deploy lab`: simulated hosts. Changes are lost.\n"
+
+
+def path() -> Path:
+    """Where the inventory lies; the lab's lemonade-deploy.lock lies beside it."""
+    return state_dir() / "inventory" / "hosts.yml"
+
+
+def write(state: LabState, network: Network) -> None:
+    """Write the inventory of *state*."""
+    hosts = {host.name: {"ansible_host": network.address(host)} for host in state.hosts.values()}
+    content = {
+        "lemonade": {
+            "hosts": hosts,
+            "vars": {
+                "ansible_user": keys.USER,
+                "ansible_become": True,
+                "ansible_ssh_private_key_file": str(keys.client_key()),
+                "ansible_ssh_common_args": _common_args(),
+                "ansible_python_interpreter": "/usr/bin/python3",
+            },
+        }
+    }
+    path().parent.mkdir(parents=True, exist_ok=True)
+    path().write_text(HEADER + yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+
+
+def _common_args() -> str:
+    return (
+        f"-F /dev/null -o IdentitiesOnly=yes -o UserKnownHostsFile={keys.known_hosts()}"
+        " -o GlobalKnownHostsFile=/dev/null -o StrictHostKeyChecking=yes"
+    )

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs beside each simulated host: derives what its firmware shows, boots it, and does so again at a reboot.
+
+``python -m lemonade_deploy.lab.starter HOST``
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from . import firmware, state
+from .host import Host
+from .network import Network
+from .say import say
+
+REBOOT = 133  # systemd-nspawn --keep-unit ends so at a reboot of the host
+
+
+def argv(host: Host) -> list[str]:
+    """The systemd-nspawn command of a host."""
+    view = host.view
+    command = [
+        *("systemd-nspawn", "--quiet", "--boot", "--keep-unit", "--register=no"),
+        *("--directory", str(host.root), "--machine", f"lemonlab-{host.record.name}"),
+        f"--network-namespace-path=/run/netns/{host.network.netns(host.record.name)}",
+        *("--capability=CAP_NET_ADMIN,CAP_NET_RAW", "--resolv-conf=off", "--timezone=off"),
+        *("--link-journal=no", "--console=pipe"),
+        f"--bind-ro={view}/class:/sys/class",
+        f"--bind-ro={view}/module:/sys/module",
+        f"--bind-ro={view}/pci:/sys/bus/pci/devices",
+        f"--bind-ro={view}/proc:/run/lemonade-lab",
+    ]
+    for node in sorted((view / "dev").rglob("*")):
+        if not node.is_dir():
+            command.append(f"--bind={node}:/dev/{node.relative_to(view / 'dev')}")
+    return command
+
+
+def boot_once(host: Host) -> int:
+    """One boot, from the firmware to the power being off; returns nspawn's exit code."""
+    boot = firmware.boot(host)
+    say(f"{host.record.name}: boots {boot.entry or 'without a kernel of its own'} — {boot.reason}")
+    with (host.folder / "console.log").open("ab") as console:
+        child = subprocess.Popen(
+            argv(host),
+            stdin=subprocess.DEVNULL,
+            stdout=console,
+            stderr=console,
+            env={**os.environ, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"},
+        )
+        host.remember("nspawn", child.pid)
+        return child.wait()
+
+
+def main() -> int:
+    """Boot the named host until it powers off."""
+    record = state.load().hosts[sys.argv[1]]
+    host = Host(record, Network.current())
+    while not host.stop_file.exists():
+        code = boot_once(host)
+        if code != REBOOT:
+            say(f"{record.name}: powered off (code {code})")
+            return 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is up: one JSON file in the state folder, changed only under a lock."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .paths import state_dir
+
+
+@dataclass
+class HostRecord:
+    """One simulated host. ``index`` decides its address and its interface names."""
+
+    name: str
+    index: int
+    profile: str
+    engine: str
+
+
+@dataclass
+class LabState:
+    """Everything that ``lab down`` has to know."""
+
+    hosts: dict[str, HostRecord] = field(default_factory=dict)
+    # sysctl name -> value before the lab raised it
+    raised: dict[str, str] = field(default_factory=dict)
+    services: dict[str, int] | None = None  # Process of the lab's servers
+
+    def free_index(self) -> int:
+        """The lowest index that no host has."""
+        taken = {host.index for host in self.hosts.values()}
+        return next(index for index in range(200) if index not in taken)
+
+
+def _file() -> Path:
+    return state_dir() / "lab.json"
+
+
+def write_json(path: Path, content: object, mode: int = 0o644) -> None:
+    """Replace a JSON file atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".new")
+    temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    temporary.chmod(mode)
+    os.replace(temporary, path)
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file's content; None where there is no file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+
+
+def load() -> LabState:
+    """The state as last saved; an empty one where no lab is up."""
+    raw = read_json(_file())
+    if raw is None:
+        return LabState()
+    hosts = {name: HostRecord(**host) for name, host in raw["hosts"].items()}
+    return LabState(hosts, dict(raw["raised"]), raw["services"])
+
+
+def save(state: LabState) -> None:
+    """Write the state."""
+    write_json(_file(), asdict(state))
+
+
+@contextmanager
+def locked() -> Iterator[LabState]:
+    """Hold the lab's lock (waits for others), give the state, save it at the end, errors included."""
+    state_dir().mkdir(parents=True, exist_ok=True)
+    with (state_dir() / "lock").open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        state = load()
+        try:
+            yield state
+        finally:
+            save(state)
