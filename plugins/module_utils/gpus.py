@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One GPU, told from three sides: the PCI bus (is it there), KFD (does its driver work), DRM (memory)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from . import cwsr, gfx, kfd, pci
+from .host import Host
+
+DRM = "/sys/class/drm"
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU as the facts, the JSON of runs and doctor show it. Sizes in bytes.
+
+    ``driver`` is in-tree, dkms or none (no KFD node). ``node`` is KFD's number or None. ``cwsr`` is
+    ok, missing, old-vgpr or wrong; ``cwsr_why`` says it in words.
+    """
+
+    pci: str
+    device_id: str
+    name: str
+    gfx: str
+    family: str | None
+    apu: bool
+    support: str
+    node: int | None
+    cu_count: int | None
+    driver: str
+    cwsr_size: int | None
+    ctl_stack_size: int | None
+    expected_cwsr_size: int | None
+    expected_ctl_stack_size: int | None
+    cwsr: str
+    cwsr_why: str
+    cwsr_above: bool
+    kfd_gfx: str | None
+    vram: int | None
+    gtt: int | None
+    mes_firmware: int | None
+    listed: bool
+
+    def public(self) -> dict[str, Any]:
+        """As a dictionary for JSON."""
+        return asdict(self)
+
+
+def _drm_device(host: Host, gpu: pci.PciGpu, only: bool) -> str | None:
+    """The folder that holds the amdgpu driver's own attributes of a GPU, or None."""
+    own = f"{pci.DEVICES_DIR}/{gpu.address}"
+    if host.exists(f"{own}/mem_info_vram_total") or host.exists(f"{own}/fw_version"):
+        return own
+    for name in host.listdir(DRM):
+        if not name.startswith("card") or "-" in name:
+            continue
+        device = f"{DRM}/{name}/device"
+        link = host.readlink(device)
+        if link is not None and link.rsplit("/", 1)[-1] == gpu.address:
+            return device
+        if only and pci.number(host.value(f"{device}/device")) == gpu.device_id:
+            return device
+    return None
+
+
+def join(gpus: Sequence[pci.PciGpu], nodes: Sequence[kfd.Node]) -> dict[str, kfd.Node]:
+    """KFD's node for each PCI address: by address, then by device id, then the only one of an ISA."""
+    joined: dict[str, kfd.Node] = {}
+    left = list(nodes)
+
+    def take(gpu: pci.PciGpu, matches: list[kfd.Node]) -> None:
+        if gpu.address not in joined and matches:
+            joined[gpu.address] = matches[0]
+            left.remove(matches[0])
+
+    for gpu in gpus:
+        take(gpu, [node for node in left if node.pci == gpu.address])
+    for gpu in gpus:
+        take(gpu, [node for node in left if node.pci is None and node.device_id == gpu.device_id])
+    for gpu in gpus:
+        isa = gpu.known.gfx if gpu.known else None
+        take(gpu, [node for node in left if node.pci is None and node.device_id is None and node.gfx == isa])
+    return joined
+
+
+def _one(host: Host, gpu: pci.PciGpu, node: kfd.Node | None, origin: str, only: bool) -> Gpu:
+    # The device table names the ISA; KFD's word counts for a device that the table does not list.
+    isa = gpu.known.gfx if gpu.known else (node.gfx if node and node.gfx else "unknown")
+    cus = node.cu_count if node else None
+    wanted = cwsr.expected(isa, cus)
+    if node is None:
+        verdict = cwsr.Verdict("missing", "no driver shows this GPU")
+    else:
+        verdict = cwsr.judge(isa, cus, node.cwsr_size, node.ctl_stack_size)
+    device = _drm_device(host, gpu, only)
+    vram, gtt, firmware = (
+        pci.number(host.value(f"{device}/{attribute}")) if device else None
+        for attribute in ("mem_info_vram_total", "mem_info_gtt_total", "fw_version/mes_fw_version")
+    )
+    return Gpu(
+        pci=gpu.address,
+        device_id=f"{gpu.device_id:04x}",
+        name=gpu.known.name if gpu.known else "",
+        gfx=isa,
+        family=gfx.family(isa),
+        # A device that is not listed is taken for a card: nothing that only suits an APU is done to it.
+        apu=gpu.known.apu if gpu.known else False,
+        support=gfx.support(isa),
+        node=node.number if node else None,
+        cu_count=cus,
+        driver=origin if node else "none",
+        cwsr_size=node.cwsr_size if node else None,
+        ctl_stack_size=node.ctl_stack_size if node else None,
+        expected_cwsr_size=wanted.cwsr_size if wanted else None,
+        expected_ctl_stack_size=wanted.ctl_stack_size if wanted else None,
+        cwsr=verdict.verdict,
+        cwsr_why=verdict.why,
+        cwsr_above=verdict.above,
+        kfd_gfx=node.gfx if node else None,
+        vram=vram,
+        gtt=gtt,
+        mes_firmware=firmware,
+        listed=gpu.known is not None,
+    )
+
+
+def read_gpus(host: Host, origin: str) -> list[Gpu]:
+    """All AMD GPUs of the host. *origin* is the loaded amdgpu module's (module ``amdgpu_module``)."""
+    found = pci.read_gpus(host)
+    joined = join(found, kfd.read_nodes(host))
+    return [_one(host, gpu, joined.get(gpu.address), origin, len(found) == 1) for gpu in found]
+
+
+def supported(gpus: Sequence[Gpu]) -> list[Gpu]:
+    """The GPUs for which a bundle is published; the one that serves comes first.
+
+    Discrete ones come before APUs: Lemonade prefers them as well, and the bundle must be of the
+    family that Lemonade looks for.
+    """
+    return sorted((gpu for gpu in gpus if gpu.family), key=lambda gpu: (gpu.apu, gpu.pci))
+
+
+def unjoined(host: Host) -> list[kfd.Node]:
+    """KFD GPU nodes that no PCI device explains."""
+    nodes = kfd.read_nodes(host)
+    taken = {node.number for node in join(pci.read_gpus(host), nodes).values()}
+    return [node for node in nodes if node.number not in taken]
