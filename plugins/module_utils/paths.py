@@ -17,6 +17,8 @@ LAUNCHER = PREFIX + "/bin/vllm-server"  # vllm.rocm_bin
 LEMOND_UNIT = "/etc/systemd/system/lemond.service"
 APT_PIN = "/etc/apt/preferences.d/lemonade-deploy-amdgpu"
 GTT_MODPROBE = "/etc/modprobe.d/lemonade-deploy-gtt.conf"
+GRUB_SNIPPET = "/etc/default/grub.d/zz-lemonade-deploy.cfg"  # sourced last by grub-mkconfig
+HOLD_DIR = "/run/lemonade-deploy/hold"  # stand-in for update-initramfs while packages change
 UDEV_RULES = "/etc/udev/rules.d/70-lemonade-deploy-gpu.rules"
 
 # The only folders that check mode, and a plan, may write below (private apt state
