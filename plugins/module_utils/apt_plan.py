@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from .apt_formats import parse
+from .apt_sources import is_amd
+
 SOURCE_LIST = "/etc/apt/sources.list"
 SOURCE_PARTS = "/etc/apt/sources.list.d"
 PREFERENCES = "/etc/apt/preferences"
 PREFERENCE_PARTS = "/etc/apt/preferences.d"
 
-# AMD's repositories on their own host, or the driver repository on a mirror (known by its path).
-_AMD = re.compile(r"\brepo\.radeon\.com\b|\brepo\.amd\.com\b|/amdgpu/[^/\s]+/ubuntu\b")
 # apt reads only names of these characters, and only with these endings (apt_preferences(5),
 # sources.list(5)); *.save, *.dpkg-old and the like are not sources.
 _SOURCE_NAME = re.compile(r"[A-Za-z0-9_.-]+\.(list|sources)")
@@ -52,14 +53,20 @@ def is_preference_name(name: str) -> bool:
 
 
 def without_amd(path: str, text: str) -> str:
-    """*text* of a source file without the entries that name an AMD repository.
+    """*text* of a source file without the lines or stanzas that name an AMD repository.
 
     A planning apt must not fail because AMD's half of the sources is what is broken.
     """
-    if path.endswith(".sources"):
-        stanzas = re.split(r"\n[ \t]*\n", text)
-        return "\n\n".join(stanza for stanza in stanzas if not _AMD.search(stanza))
-    return "".join(line for line in text.splitlines(keepends=True) if not _AMD.search(line))
+    amd = [entry for entry in parse(path, text) if is_amd(entry)]
+    deb822 = path.endswith(".sources")
+    pieces = re.split(r"(\n[ \t]*\n)", text) if deb822 else text.splitlines(keepends=True)
+    kept, position = [], 0
+    for piece in pieces:
+        end = position + len(piece)
+        if not any(position <= entry.start < end for entry in amd):
+            kept.append(piece)
+        position = end
+    return "".join(kept)
 
 
 def parse_simulation(text: str) -> Simulation:
