@@ -47,6 +47,7 @@ class Deb:
 
     def control(self) -> str:
         """The control file's text."""
+        honest = "Simulated by lemonade-deploy: it holds no code of the real one."
         head = {
             "Package": self.name,
             "Version": self.version,
@@ -55,7 +56,7 @@ class Deb:
             "Priority": "optional",
             "Section": "kernel",
             **self.fields,
-            "Description": f"{self.summary}\n Simulated by lemonade-deploy's lab: it holds no code of the real one.",
+            "Description": f"{self.summary}\n {honest}",
         }
         return "".join(f"{key}: {value}\n" for key, value in head.items())
 

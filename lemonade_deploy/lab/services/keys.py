@@ -57,7 +57,7 @@ def ensure_keys(folder: Path) -> dict[str, Key]:
 @contextmanager
 def gpg_home(*secrets: Path) -> Iterator[list[str]]:
     """A private GNUPGHOME with *secrets* imported; yields the start of a gpg command line."""
-    home = Path(tempfile.mkdtemp(prefix="lab-gpg-", dir="/tmp"))  # noqa: S108 - a short path (see above)
+    home = Path(tempfile.mkdtemp(prefix="lab-gpg-", dir="/tmp"))
     gpg = [
         "gpg",
         "--homedir",
