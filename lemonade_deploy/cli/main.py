@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``lemonade-deploy``: verbs, the default verb, and errors without tracebacks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from lemonade_deploy import __version__
+from lemonade_deploy.cli import demo, doctor, lab, run
+from lemonade_deploy.cli.options import GroupPage
+from lemonade_deploy.envelope import Envelope, write
+from lemonade_deploy.errors import UsageError
+from lemonade_deploy.exits import Exit
+
+app = typer.Typer(
+    cls=GroupPage,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+run.register(app)
+doctor.register(app)
+demo.register(app)
+app.add_typer(lab.app, name="lab")
+
+# Words that are no playbook although no verb of ours has them as its name.
+_OWN_OPTIONS = ("-h", "--help", "--version")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"lemonade-deploy {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True)] = False,
+) -> None:
+    """Usage: lemonade-deploy PLAYBOOK [OPTIONS]     or: lemonade-deploy VERB [OPTIONS]
+
+    From bare boxes with an AMD GPU to a verified OpenAI endpoint: driver, kernel,
+    Lemonade Server, vLLM on ROCm. Can be run again at any time.
+
+    Playbooks: a file, or one of the kit: site.yml does it all.
+      --check shows what would change. All options: lemonade-deploy run --help
+
+    Verbs:
+      run PLAYBOOK    what a playbook alone means, too
+      doctor          what stands in the way on each host; changes nothing
+      verify          ask the served model and check the service; changes nothing
+      lab             simulated Strix Halo hosts on this machine (needs root)
+      demo            a lab host from dirty to a model's answer (needs root)
+
+    Every verb: --help, --json (one document). Exit codes: 0 done, 1 failed,
+    2 --check found changes, 3 failures within --max-failed, 4 reboot due here,
+    64 wrong usage or input.
+
+    Examples:
+      lemonade-deploy site.yml -i hosts.yml --check
+      lemonade-deploy demo
+    """
+
+
+def verbs() -> list[str]:
+    """The names of all verbs."""
+    return sorted(typer.main.get_group(app).commands)
+
+
+def route(argv: Sequence[str]) -> list[str]:
+    """Put ``run`` in front where the line does not begin with a verb: site.yml is enough."""
+    if not argv or argv[0] in verbs() or argv[0] in _OWN_OPTIONS:
+        return list(argv)
+    return ["run", *argv]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """The console script. Ends the process with one of :class:`Exit`."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    sys.exit(int(dispatch(given)))
+
+
+def dispatch(argv: Sequence[str]) -> int:
+    """Run the command line *argv*; mistakes of the user become exit 64."""
+    words = route(argv)
+    verb = words[0] if words and not words[0].startswith("-") else "run"
+    envelope = Envelope(verb, argv)
+    try:
+        if not words:
+            typer.echo(typer.main.get_group(app).get_help(None), err=True)  # type: ignore[arg-type]
+            return Exit.USAGE
+        code = app(words, prog_name="lemonade-deploy", standalone_mode=False)
+    except UsageError as error:
+        return _usage(envelope, error, argv)
+    except typer.TyperException as error:
+        # The parser's own code is 2, which here means "--check found changes".
+        return _usage(envelope, UsageError(error.format_message(), _help_of(verb)), argv)
+    except (typer.Abort, KeyboardInterrupt):
+        sys.stderr.write("lemonade-deploy: stopped\n")
+        return Exit.FAILED
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output has gone: nobody is left to tell
+        return Exit.FAILED
+    return int(code or 0)
+
+
+def _help_of(verb: str) -> str:
+    return f"See: lemonade-deploy {verb} --help"
+
+
+def _usage(envelope: Envelope, error: UsageError, argv: Sequence[str]) -> int:
+    sys.stderr.write(f"lemonade-deploy: {error.found}\n")
+    if error.remedy:
+        sys.stderr.write(f"{error.remedy}\n")
+    # Everything after -- belongs to a command in the lab, not to us.
+    if "--json" in argv[: list(argv).index("--") if "--" in argv else None]:
+        write(envelope.document(Exit.USAGE, {}, error))
+    return Exit.USAGE

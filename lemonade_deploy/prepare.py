@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that is checked and decided before a host is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lemonade_deploy import extra_vars, inventory, secrets_in_argv, specs, validate, vault
+from lemonade_deploy.ansible_env import environment
+from lemonade_deploy.errors import UsageError, did_you_mean
+from lemonade_deploy.specs import Specs
+from lemonade_deploy.validate import Variable
+
+# How long a step of a layer may take: the role variable that says so, in seconds.
+LIMITS = {
+    "activate": "activate_reboot_timeout",
+    "models": "models_load_timeout",
+    "verify": "verify_timeout",
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for."""
+
+    playbook: Path
+    inventory: tuple[str, ...] = ()
+    limit: str | None = None
+    extra_vars: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    skip_tags: tuple[str, ...] = ()
+    check: bool = False
+    diff: bool = False
+    forks: int | None = None
+    ask_pass: bool = False
+    ask_become_pass: bool = False
+    vault_ids: tuple[str, ...] = ()
+    vault_password_files: tuple[str, ...] = ()
+    ask_vault_pass: bool = False
+    verbosity: int = 0
+    folder: Path = field(default_factory=Path.cwd)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A request that can be run."""
+
+    request: Request
+    selection: inventory.Selection
+    hosts: list[str]
+    extra: extra_vars.ExtraFiles
+    vault: vault.VaultSecrets
+    environment: dict[str, str]
+    limits: dict[str, dict[str, float]]
+    forks: int
+
+
+def prepare(request: Request, private: Path) -> Prepared:
+    """Check *request*; raises UsageError. *private* is the run's own folder (0700)."""
+    known = specs.load()
+    secrets_in_argv.refuse(request.extra_vars, known.secret_names())
+    selection = inventory.select(request.inventory, request.folder, private)
+    extra = extra_vars.prepare(request.extra_vars, request.folder, private)
+    secrets = vault.prepare(
+        request.vault_ids, request.vault_password_files, request.ask_vault_pass, request.folder, private
+    )
+    settings = environment(private, request.folder)
+    answer = _probe(request, selection, extra, secrets, known, settings)
+    hosts = _chosen(request, selection, answer)
+    _check_variables(answer, extra, known)
+    return Prepared(
+        request,
+        selection,
+        hosts,
+        extra,
+        secrets,
+        settings,
+        _limits(answer, known),
+        request.forks or _configured_forks(request.folder) or max(5, min(50, len(hosts))),
+    )
+
+
+def _configured_forks(folder: Path) -> int | None:
+    text = os.environ.get("ANSIBLE_FORKS") or inventory.read_config(folder).get("defaults", {}).get(
+        "forks", ""
+    )
+    return int(text) if text.isdigit() else None
+
+
+def _probe(
+    request: Request,
+    selection: inventory.Selection,
+    extra: extra_vars.ExtraFiles,
+    secrets: vault.VaultSecrets,
+    known: Specs,
+    settings: Mapping[str, str],
+) -> dict[str, Any]:
+    """Ask Ansible's own loaders (see probe.py); their errors become UsageError."""
+    question = {
+        "sources": list(selection.sources),
+        "limit": request.limit,
+        "playbook": str(request.playbook),
+        "extra_files": [str(path) for path in extra.files],
+        "vault_ids": list(secrets.ids),
+        "vault_password_files": list(secrets.password_files),
+        "prefixes": [f"{role}_" for role in known.roles],
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "lemonade_deploy.probe"],
+        input=json.dumps(question),
+        capture_output=True,
+        text=True,
+        env={**os.environ, **settings},
+        cwd=request.folder,
+        check=False,
+    )
+    try:
+        answer: dict[str, Any] = json.loads(done.stdout)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"the inventory cannot be read: {done.stderr.strip()[-800:]}") from error
+    if "error" in answer:
+        raise _probe_error(answer["error"], extra)
+    return answer
+
+
+def _probe_error(told: Mapping[str, Any], extra: extra_vars.ExtraFiles) -> UsageError:
+    file = str(told.get("file") or "")
+    place = extra.names.get(file, file)
+    if place and told.get("line"):
+        place = f"{place}:{told['line']}"
+    message = str(told["message"])
+    source = str(told.get("source") or "")
+    remedy = "No host was touched."
+    if "no vault secrets" in message.lower():
+        remedy = "Give --vault-password-file FILE, --vault-id ID@FILE or --ask-vault-pass. " + remedy
+    elif "has the wrong mode" in message:
+        remedy = "chmod it. " + remedy
+    text = f"{place}: {message}" if place else message
+    return UsageError(
+        f"{text}\n{source}" if source and source.rsplit(" ", 1)[-1] not in text else text, remedy
+    )
+
+
+def _chosen(request: Request, selection: inventory.Selection, answer: Mapping[str, Any]) -> list[str]:
+    """The hosts of this run; UsageError when there is none."""
+    every, chosen = answer["hosts"], answer["selected"]
+    if not every:
+        raise UsageError(f"The inventory {selection.said} holds no host.", "No host was touched.")
+    if not chosen:
+        hint = did_you_mean(str(request.limit), every) or f"Its hosts: {', '.join(every[:8])}."
+        raise UsageError(f"-l {request.limit}: no host of the inventory {selection.said} matches.", hint)
+    return list(chosen)
+
+
+def _variables(told: list[dict[str, Any]], extra: extra_vars.ExtraFiles) -> list[Variable]:
+    found = []
+    for one in told:
+        file, line = str(one.get("file") or ""), one.get("line")
+        typed = extra.names.get(file, "")
+        if typed:
+            file, line = typed, line if not typed.startswith("-e ") else None
+        found.append(Variable(one["name"], one["value"], one["kind"], file, line))
+    return found
+
+
+def _check_variables(answer: Mapping[str, Any], extra: extra_vars.ExtraFiles, known: Specs) -> None:
+    common = _variables(answer["playbook_variables"] + answer["extra_variables"], extra)
+    typed = {one.name: one for one in _variables(answer["extra_variables"], extra)}
+    every = list(common)
+    bindings = []
+    for host, told in answer["host_variables"].items():
+        own = _variables(told, extra)
+        every.extend(own)
+        bindings.append(validate.check_binding(host, {**{one.name: one for one in own}, **typed}))
+    problems = validate.check(every, known)
+    validate.demand(problems + [text for text in dict.fromkeys(bindings) if text])
+
+
+def _limits(answer: Mapping[str, Any], known: Specs) -> dict[str, dict[str, float]]:
+    """Per host and layer the limit in seconds: the user's value, else the role's default."""
+    limits: dict[str, dict[str, float]] = {}
+    for host, told in answer["host_variables"].items():
+        values = {one["name"]: one["value"] for one in [*told, *answer["extra_variables"]]}
+        for layer, variable in LIMITS.items():
+            value = values.get(variable, (known.find(variable) or {}).get("default"))
+            text = str(value)
+            if text.isdigit():
+                limits.setdefault(host, {})[layer] = float(text)
+    return limits

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a run for people: table, plan, failures with remedies, diffs, the model's answer."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from lemonade_deploy.console import STYLES, clock, describe
+from lemonade_deploy.results import HostRun
+
+
+def show(console: Console, hosts: Sequence[HostRun], check: bool, diff: bool) -> None:
+    """Everything after the run, the answer last."""
+    if diff:
+        for host in hosts:
+            _diffs(console, host)
+    if check:
+        _plan(console, hosts)
+    console.print()
+    console.print(_table(hosts, check))
+    for host in hosts:
+        _failure(console, host)
+    for host in hosts:
+        _answer(console, host)
+
+
+def _table(hosts: Sequence[HostRun], check: bool) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    columns = ["host", "status", "kernel", "driver", "CWSR", "bundle", "answer", "tok/s", "time"]
+    for name in columns:
+        table.add_column(name, justify="right" if name in ("tok/s", "time") else "left", overflow="fold")
+    for host in hosts:
+        status = "would change" if check and host.status == "changed" else host.status
+        table.add_row(
+            host.name,
+            Text(status, STYLES[host.status]),
+            host.kernel or "-",
+            "/".join(dict.fromkeys(str(gpu.get("driver")) for gpu in host.gpu)) or "-",
+            cwsr(host),
+            str((host.bundle or {}).get("tag") or "-"),
+            _short_answer(host),
+            _number((host.inference or {}).get("tokens_per_second")),
+            clock(host.seconds),
+        )
+    return table
+
+
+def cwsr(host: HostRun) -> str:
+    """``missing → ok``, or one word where nothing changed."""
+    before, after = (
+        "/".join(dict.fromkeys(str(gpu.get("cwsr")) for gpu in gpus)) for gpus in (host.gpu_before, host.gpu)
+    )
+    return f"{before} → {after}" if before and after and before != after else after or before or "-"
+
+
+def _short_answer(host: HostRun) -> str:
+    if not host.inference:
+        return "-"
+    return "yes" if str(host.inference.get("content") or "").strip() else "empty"
+
+
+def _number(value: Any) -> str:
+    return f"{value:.1f}" if isinstance(value, int | float) else "-"
+
+
+def _plan(console: Console, hosts: Sequence[HostRun]) -> None:
+    for host in hosts:
+        if not host.changes:
+            continue
+        console.print(Text(f"{host.name}: the run would", style="bold"))
+        for change in host.changes:
+            console.print(Text(f"  {change['layer']:<16} {describe(change)}"))
+        for reason in (host.decision or {}).get("reasons") or []:
+            console.print(Text(f"  because {reason}", style="dim"))
+
+
+def _failure(console: Console, host: HostRun) -> None:
+    if host.reboot_required:
+        console.print(Text(f"{host.name}: a reboot is due: {'; '.join(host.reboot_required)}", "bold yellow"))
+    elif host.failure:
+        failure = host.failure
+        console.print(Text(f"{host.name}: {host.status} in {failure.layer}: {failure.task}", "bold red"))
+        console.print(Text("  " + failure.message.replace("\n", "\n  ")))
+        if failure.remedy:
+            console.print(Text(f"  → {failure.remedy}"))
+
+
+def _answer(console: Console, host: HostRun) -> None:
+    if not host.inference:
+        return
+    content = str(host.inference.get("content") or "").strip()
+    where = f" at {host.endpoint}" if host.endpoint else ""
+    console.print(Text(f"{host.name}: {host.inference.get('model')}{where} says:", "bold"))
+    console.print(Text("  " + content.replace("\n", "\n  ")))
+
+
+def _diffs(console: Console, host: HostRun) -> None:
+    for diff in host.diffs:
+        console.print(
+            Text(f"{host.name}: {diff.get('after_header') or diff.get('before_header') or ''}", "bold")
+        )
+        if "prepared" in diff:
+            console.print(Text(str(diff["prepared"])))
+            continue
+        before, after = _lines(diff.get("before")), _lines(diff.get("after"))
+        for line in difflib.unified_diff(before, after, "before", "after", lineterm=""):
+            style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
+            console.print(Text(line, style))
+
+
+def _lines(value: Any) -> list[str]:
+    if isinstance(value, dict | list):
+        return json.dumps(value, indent=2, sort_keys=True).splitlines()
+    return str(value or "").splitlines()

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The user's variables against the roles' specs, before any host is touched."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator  # type: ignore[import-untyped]
+
+from lemonade_deploy.errors import UsageError, did_you_mean
+from lemonade_deploy.specs import Specs, shape
+
+BIND_HOST = "lemonade_server_host"
+API_KEY = "lemonade_server_api_key"
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One variable as the user wrote it. ``kind`` is plain, template or vault."""
+
+    name: str
+    value: Any
+    kind: str = "plain"
+    file: str = ""
+    line: int | None = None
+
+    @property
+    def place(self) -> str:
+        """``file:line``, as far as known."""
+        return f"{self.file}:{self.line}" if self.file and self.line else self.file
+
+
+def check(variables: Iterable[Variable], specs: Specs) -> list[str]:
+    """What is wrong with *variables*: one text each, in the order given, without repeats."""
+    problems = (_problem(variable, specs) for variable in variables)
+    return list(dict.fromkeys(problem for problem in problems if problem))
+
+
+def _problem(variable: Variable, specs: Specs) -> str:
+    role = specs.role_of(variable.name)
+    spec = specs.find(variable.name)
+    if role is None and spec is None:
+        return ""
+    where = f"{variable.place}: " if variable.place else ""
+    if spec is None:
+        hint = did_you_mean(variable.name, specs.names())
+        shown = "" if variable.kind == "vault" else f" (value {_shown(variable.value)})"
+        return f"{where}{variable.name}{shown}: the role {role} takes no such variable. {hint}".strip()
+    wrong = "" if variable.kind != "plain" else _wrong_value(variable, spec)
+    return f"{where}{variable.name}: {wrong}" if wrong else ""
+
+
+def _wrong_value(variable: Variable, spec: Mapping[str, Any]) -> str:
+    """Why the value does not fit, or an empty text. Secret values are not shown."""
+    value, kind = variable.value, spec.get("type", "str")
+    if value is None:
+        return ""  # "not set": the role's default counts
+    if kind == "str" and isinstance(value, float):
+        # YAML reads 31.20 as the number 31.2: what arrives is not what was written.
+        return f"the value {value} is a number, a text is wanted. Put it in quotes."
+    if kind in ("str", "path") and isinstance(value, dict | list):
+        return f"the value {_shown(value)} is a {type(value).__name__}, a text is wanted."
+    if isinstance(value, bool) and kind in ("int", "float"):
+        return f"the value {value} is a boolean, a number is wanted."
+    if isinstance(value, str) and kind in ("list", "dict") and not value.strip():
+        return f"the value is empty, a {kind} is wanted."
+    result = ArgumentSpecValidator({variable.name: shape(dict(spec))}).validate({variable.name: value})
+    if not result.error_messages:
+        return ""
+    if spec.get("no_log"):
+        return f"the value is not of type {kind}."
+    choices = [str(choice) for choice in spec.get("choices") or []]
+    if choices and isinstance(value, str):
+        hint = did_you_mean(value, choices)
+        return f"the value {_shown(value)} is none of {', '.join(choices)}. {hint}".strip()
+    return f"the value {_shown(value)} does not fit: {'; '.join(result.error_messages)}"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def check_binding(host: str, values: Mapping[str, Variable]) -> str:
+    """Refuse a server that listens beyond loopback without an API key; else an empty text.
+
+    *values* are the variables that count for *host* (extra variables included).
+    """
+    bind, key = values.get(BIND_HOST), values.get(API_KEY)
+    if bind is None or bind.kind != "plain" or _is_loopback(str(bind.value)):
+        return ""
+    if key is not None and (key.kind != "plain" or key.value):
+        return ""
+    where = f"{bind.place}: " if bind.place else ""
+    return (
+        f"{where}{BIND_HOST} {bind.value} (host {host}) is wider than loopback, and {API_KEY} is not set: "
+        f"anybody on the network could use the server. Set {API_KEY} (in a vault), or keep 127.0.0.1."
+    )
+
+
+def _is_loopback(address: str) -> bool:
+    if address in ("localhost", ""):
+        return True
+    try:
+        return ipaddress.ip_address(address.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def demand(problems: list[str]) -> None:
+    """Raise UsageError when there are *problems*; all of them are named, at most ten."""
+    if not problems:
+        return
+    shown = problems[:10] + ([f"… and {len(problems) - 10} more"] if len(problems) > 10 else [])
+    raise UsageError("\n".join(shown), "No host was touched.")
