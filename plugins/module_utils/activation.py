@@ -93,6 +93,17 @@ def load(host: Host) -> Due:
     return due if due.boot_id == boot_id(host) else replace(due, reboot=())
 
 
+def read_due(host: Host) -> list[str]:
+    """Why a boot, or at least a rebuild, is due on this host, in words; empty where nothing is."""
+    due = load(host)
+    reasons = list(due.reboot)
+    if due.initramfs:
+        reasons.append("the initramfs images are to be rebuilt")
+    if due.kernel is not None:
+        reasons.append(f"kernel {due.kernel} is to be booted and proven")
+    return reasons
+
+
 def save(host: Host, due: Due) -> None:
     """Write the marker and bring it to the disk."""
     record = {**due.public(), "tries": due.tries, "boot_id": boot_id(host)}

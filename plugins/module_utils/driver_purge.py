@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Taking AMD's DKMS driver off a host, also where its own scripts fail at it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+
+from . import apt, dkms, dpkg, driver_state, initramfs
+from .host import CommandFailed, Host
+
+_FORCE = ("--force-remove-reinstreq", "--force-confold", "--force-confdef")
+
+
+def refusals(host: Host, packages: Sequence[str]) -> list[str]:
+    """Packages outside the allow-list that purging *packages* would take along. Changes nothing.
+
+    Raises CommandFailed where neither apt nor dpkg sees a way to remove them.
+    """
+    with apt.PrivateApt(host) as private:
+        try:
+            gone: Sequence[str] = private.simulate_purge(packages).remove
+        except CommandFailed:
+            # apt refuses to plan anything while some dependency is unmet; dpkg judges these alone.
+            host.run(["dpkg", "--no-act", *_FORCE, "--purge", *packages])
+            gone = packages
+    return [name for name in gone if not driver_state.may_go(name)]
+
+
+def repair_trees(host: Host) -> None:
+    """Remove versions of the DKMS tree that no dkms command can work on (source or dkms.conf gone)."""
+    for version in dkms.read_versions(host):
+        if version.broken:
+            shutil.rmtree(host.path(version.path))
+
+
+def finish_dpkg(host: Host) -> None:
+    """End what dpkg began and did not finish. Raises CommandFailed."""
+    with initramfs.held(host) as path:
+        apt.wait_for_locks(host)
+        environment = {"PATH": path} if path else {}
+        argv = ["dpkg", "--force-confold", "--force-confdef", "--configure", "-a"]
+        host.run(argv, env=environment, timeout=3600)
+
+
+def purge(host: Host, packages: Sequence[str]) -> None:
+    """Purge *packages* and what depends on them (judged before by :func:`refusals`).
+
+    apt first; dpkg alone where apt cannot work (interrupted dpkg, unmet dependencies); at last
+    without the packages' own scripts, whose work :func:`sweep` does. Raises CommandFailed.
+    """
+    with initramfs.held(host) as path:
+        try:
+            apt.apt_get(host, "purge", *packages, path=path)
+            return
+        except CommandFailed:
+            pass  # the next two ways are for exactly this; the last one's failure is told
+        apt.wait_for_locks(host)
+        environment = {"PATH": path} if path else {}
+        left = _known(host, packages)
+        if host.run(["dpkg", *_FORCE, "--purge", *left], check=False, env=environment).rc != 0:
+            left = _known(host, packages)
+            _silence(host, left)
+            host.run(["dpkg", *_FORCE, "--purge", *left], env=environment)
+
+
+def _known(host: Host, packages: Sequence[str]) -> list[str]:
+    installed = dpkg.packages(host)
+    return [name for name in packages if name in installed and installed[name].known]
+
+
+def _silence(host: Host, packages: Sequence[str]) -> None:
+    """Replace the maintainer scripts of *packages* (about to be purged) by ones that do nothing."""
+    for name in packages:
+        for script in ("prerm", "postrm", "postinst"):
+            path = f"{dpkg.INFO}/{name}.{script}"
+            if host.exists(path):
+                host.write(path, "#!/bin/sh\nexit 0\n", 0o755)
+
+
+def sweep(host: Host) -> None:
+    """Remove exactly what AMD's scripts leave behind, and tell depmod. Raises CommandFailed, OSError."""
+    lift_blacklist(host)
+    for path in (driver_state.HOOK, driver_state.FIRMWARE):
+        _remove(host, path)
+    modules = driver_state.driver_modules(host)
+    for path in modules:
+        _remove(host, path)
+        _remove_if_empty(host, os.path.dirname(path))
+    for version in dkms.read_versions(host):
+        _remove(host, version.path)
+    for name in host.listdir(driver_state.DKMS_TREE):
+        if name.startswith("kernel-"):
+            _remove(host, f"{driver_state.DKMS_TREE}/{name}")
+    # What else is in there (an in-tree module that DKMS put aside) stays.
+    _remove_if_empty(host, driver_state.DKMS_TREE)
+    for release in sorted({path.split("/")[3] for path in modules}):
+        host.run(["depmod", release])
+
+
+def lift_blacklist(host: Host) -> None:
+    """Take the line ``blacklist amdgpu`` out of AMD's file; the file goes where nothing is left."""
+    text = host.read(driver_state.BLACKLIST)
+    if text is None:
+        return
+    rest = driver_state.without_blacklist(text)
+    if rest == text:
+        return
+    if rest.strip():
+        host.write(driver_state.BLACKLIST, rest)
+    else:
+        _remove(host, driver_state.BLACKLIST)
+
+
+def _remove(host: Host, path: str) -> None:
+    real = host.path(path)
+    if os.path.isdir(real) and not os.path.islink(real):
+        shutil.rmtree(real)
+    elif os.path.lexists(real):
+        os.unlink(real)
+
+
+def _remove_if_empty(host: Host, path: str) -> None:
+    if host.is_dir(path) and not host.listdir(path):
+        os.rmdir(host.path(path))

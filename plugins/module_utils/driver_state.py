@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What AMD's driver packages are, and what they left on a host."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from . import amdgpu_module, dkms, dpkg, paths
+from .amdgpu_module import Loaded
+from .dpkg import Package
+from .host import Host
+
+DKMS_PACKAGE = "amdgpu-dkms"
+FIRMWARE_PACKAGE = "amdgpu-dkms-firmware"
+
+# What the kit purges itself …
+_PURGED = re.compile(r"amdgpu-dkms(-.*)?|rock-dkms(-firmware)?")
+# … and what may go with it because it depends on it. Anything else (libdrm-amdgpu, mesa, rocm) stays.
+_MAY_GO = re.compile(r"amdgpu-dkms(-.*)?|rock-dkms(-firmware)?|rocm-dkms|amdgpu")
+
+# AMD's postinst blacklists amdgpu while DKMS builds and stops at the first error: a failed build
+# leaves the line behind, and the next boot comes up without a GPU.
+BLACKLIST = "/etc/modprobe.d/blacklist-amdgpu.conf"
+HOOK = "/usr/share/initramfs-tools/hooks/01-amdgpu_firmware"
+FIRMWARE = "/lib/firmware/updates/amdgpu"  # outranks /lib/firmware/amdgpu
+DKMS_TREE = f"{dkms.TREE}/{dkms.MODULE}"
+_SIBLINGS = re.compile(r"(amdgpu|amdttm|amdkcl|amd-sched|amdxcp|amddrm_\w+)\.ko(\.(xz|zst|gz))?")
+
+
+def may_go(package: str) -> bool:
+    """Whether a purge of the driver may take *package* along."""
+    return bool(_MAY_GO.fullmatch(package))
+
+
+def without_blacklist(text: str) -> str:
+    """*text* of a modprobe.d file without the line ``blacklist amdgpu``; other lines stay as they are."""
+    return "".join(line for line in text.splitlines(keepends=True) if line.split() != ["blacklist", "amdgpu"])
+
+
+@dataclass(frozen=True)
+class DriverState:
+    """What the driver's plan is made from.
+
+    ``packages``: AMD's driver packages that dpkg knows. ``unfinished``: names of the others that
+    dpkg left half-way; ``interrupted``: dpkg itself was killed. ``modules``: files of AMD's DKMS
+    driver below /lib/modules; ``trees``: versions in the DKMS tree. ``blacklist``: the file's text
+    where it holds the line.
+    """
+
+    packages: dict[str, Package] = field(default_factory=dict)
+    unfinished: tuple[str, ...] = ()
+    interrupted: bool = False
+    blacklist: str | None = None
+    hook: bool = False
+    firmware: bool = False
+    modules: tuple[str, ...] = ()
+    trees: tuple[dkms.Version, ...] = ()
+    pin: str | None = None
+    loaded: Loaded = field(default_factory=lambda: Loaded(amdgpu_module.NONE))
+
+    @property
+    def half_way(self) -> bool:
+        """Whether anything of dpkg or of the DKMS tree needs repair before packages can change."""
+        packages = any(package.unfinished for package in self.packages.values())
+        stale = any(tree.broken for tree in self.trees)
+        return packages or bool(self.unfinished) or self.interrupted or stale
+
+    @property
+    def residue(self) -> bool:
+        """Whether anything of AMD's driver is left on the disk."""
+        return bool(
+            self.packages or self.blacklist or self.hook or self.firmware or self.modules or self.trees
+        )
+
+
+def driver_modules(host: Host) -> list[str]:
+    """Files of AMD's DKMS driver in any kernel's updates/dkms; those of other drivers are not listed."""
+    found = host.glob("/lib/modules/*/updates/dkms/*.ko*")
+    return [path for path in found if _SIBLINGS.fullmatch(path.rsplit("/", 1)[1])]
+
+
+def read(host: Host) -> DriverState:
+    """Read the state."""
+    installed = dpkg.packages(host)
+    own = {name: item for name, item in installed.items() if _PURGED.fullmatch(name) and item.known}
+    others = tuple(item.name for item in dpkg.unfinished(installed) if item.name not in own)
+    blacklist = host.read(BLACKLIST)
+    if blacklist is not None and without_blacklist(blacklist) == blacklist:
+        blacklist = None
+    return DriverState(
+        packages=own,
+        unfinished=others,
+        interrupted=dpkg.interrupted(host),
+        blacklist=blacklist,
+        hook=host.exists(HOOK),
+        firmware=host.exists(FIRMWARE),
+        modules=tuple(driver_modules(host)),
+        trees=tuple(dkms.read_versions(host)),
+        pin=host.read(paths.APT_PIN),
+        loaded=amdgpu_module.read_loaded(host),
+    )

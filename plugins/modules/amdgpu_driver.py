@@ -1,0 +1,178 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Module amdgpu_driver: the kernel's own amdgpu, or AMD's DKMS driver of one good release."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: amdgpu_driver
+short_description: Put the wanted amdgpu driver on a host
+version_added: "0.1.0"
+description:
+  - Executes the driver part of the decision that M(lemonade.deploy.preflight) computed.
+  - C(intree) repairs a half-finished dpkg and a stale DKMS tree, purges amdgpu-dkms and its firmware after
+    simulating that nothing else would go, removes exactly what AMD's scripts leave behind, and pins the
+    packages away. AMD's apt sources stay.
+  - C(dkms) switches AMD's apt source to the wanted release (every file goes back where apt cannot use it),
+    and installs amdgpu-dkms and amdgpu-dkms-firmware of one build.
+  - What must take effect at boot is written to the due-marker before anything is changed; role activate
+    works it off.
+options:
+  policy:
+    description: Which driver is wanted.
+    type: str
+    choices: [intree, dkms]
+    required: true
+  repo_version:
+    description: >-
+      Release of AMD's driver repository under O(policy=dkms), for example V(31.20). A minimum, unless
+      O(repo_exact=true). C(latest) is higher than any number.
+    type: str
+    default: "31.20"
+  repo_exact:
+    description: Take exactly O(repo_version), also where the source names a later one.
+    type: bool
+    default: false
+  repo_key_fingerprint:
+    description: Fingerprint of the key that signs AMD's repository, for a source that must be added.
+    type: str
+    default: CA8BB4727A47B4D09B4EE8969386B48A1A693C5C
+  kernel:
+    description: Release of the kernel that will run after the next boot. Empty means the running one.
+    type: str
+    default: ""
+attributes:
+  check_mode:
+    support: full
+    description: Predicts every change; apt is asked on a private copy of its state.
+  diff_mode:
+    support: full
+    description: Shows the files it changes.
+author:
+  - The lemonade-deploy authors (@lemonade-deploy)
+"""
+
+EXAMPLES = r"""
+- name: Use the kernel's own driver
+  lemonade.deploy.amdgpu_driver:
+    policy: intree
+
+- name: Use AMD's driver 31.20 or later
+  lemonade.deploy.amdgpu_driver:
+    policy: dkms
+    repo_version: "31.20"
+"""
+
+RETURN = r"""
+changes:
+  description: What was or would be changed.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    layer:
+      description: The role.
+      type: str
+    object:
+      description: What is different, without its version.
+      type: str
+    action:
+      description: A verb.
+      type: str
+    detail:
+      description: For people.
+      type: str
+activation:
+  description: What must take effect at boot.
+  returned: success
+  type: dict
+  contains:
+    initramfs:
+      description: Whether initramfs images must be rebuilt.
+      type: bool
+    reboot:
+      description: Why a reboot is needed; empty where none is.
+      type: list
+      elements: str
+    kernel:
+      description: Kernel to boot once and to make the default afterwards.
+      type: str
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.lemonade.deploy.plugins.module_utils import (
+    driver_plan,
+    driver_purge,
+    driver_state,
+    driver_switch,
+)
+from ansible_collections.lemonade.deploy.plugins.module_utils.activation import Due
+from ansible_collections.lemonade.deploy.plugins.module_utils.change import Change
+from ansible_collections.lemonade.deploy.plugins.module_utils.host import Host
+from ansible_collections.lemonade.deploy.plugins.module_utils.module import Refused, run_module
+
+
+class Driver:
+    """Plans one policy, and keeps what the first plan needs at boot."""
+
+    def __init__(self, host: Host, parameters: dict) -> None:
+        self.host = host
+        self.parameters = parameters
+        self.due: Due | None = None
+
+    def plan(self) -> list[Change]:
+        """The plan for the host as it is now."""
+        state = driver_state.read(self.host)
+        intree = self.parameters["policy"] == "intree"
+        due, changes = self._intree(state) if intree else self._dkms(state)
+        self.due = self.due or due
+        return changes
+
+    def _intree(self, state: driver_state.DriverState) -> tuple[Due, list[Change]]:
+        names = sorted(state.packages)
+        foreign = driver_purge.refusals(self.host, names) if names else []
+        if foreign:
+            raise Refused(
+                f"purging {', '.join(names)} would also remove {', '.join(foreign)}",
+                "remove these packages by hand if nobody needs them, or use amdgpu_driver_policy: dkms",
+            )
+        return driver_plan.intree_due(state), driver_plan.plan_intree(state)
+
+    def _dkms(self, state: driver_state.DriverState) -> tuple[Due, list[Change]]:
+        request = driver_switch.Request(
+            self.parameters["repo_version"],
+            self.parameters["repo_exact"],
+            self.parameters["repo_key_fingerprint"],
+            self.parameters["kernel"] or self.host.running_kernel(),
+        )
+        wish = driver_switch.make_wish(self.host, state, request)
+        changes = driver_plan.plan_dkms(state, wish, driver_switch.steps(wish))
+        return driver_plan.dkms_due(state, wish), changes
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "policy": {"type": "str", "choices": ["intree", "dkms"], "required": True},
+            "repo_version": {"type": "str", "default": "31.20"},
+            "repo_exact": {"type": "bool", "default": False},
+            "repo_key_fingerprint": {
+                "type": "str",
+                "default": "CA8BB4727A47B4D09B4EE8969386B48A1A693C5C",
+                "no_log": False,
+            },
+            "kernel": {"type": "str", "default": ""},
+        },
+        supports_check_mode=True,
+    )
+    driver = Driver(Host(), module.params)
+
+    def extra(_changes: list[Change]) -> dict:
+        return {"activation": (driver.due or Due()).public()}
+
+    run_module(module, driver_plan.LAYER, driver.plan, driver.host, extra)
+
+
+if __name__ == "__main__":
+    main()
