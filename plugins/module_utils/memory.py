@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from . import paths
 from .host import Host
+from .modprobe_conf import FOLDERS, read_command_line
 
 PAGE_BYTES = 4096
 GIB = 1024**3
@@ -20,8 +21,6 @@ PAGES_PER_GIB = GIB // PAGE_BYTES
 KEEP_GIB = 8  # what the operating system and lemond keep at least
 KEEP_SHARE = 10  # … or one part in ten of the memory, if that is more
 
-# modprobe.d(5): these folders are read in this order, a name in an earlier one hides a later one.
-MODPROBE_DIRS = ("/etc/modprobe.d", "/run/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d")
 _LIMITS = ("ttm.pages_limit", "amdttm.pages_limit", "amdgpu.gttsize")
 
 
@@ -111,14 +110,14 @@ def rivals(host: Host, module: str, pages: int | None) -> list[Rival]:
     found = []
     own = paths.GTT_MODPROBE
     seen: set[str] = set()
-    for folder in MODPROBE_DIRS:
+    for folder in FOLDERS:
         for name in host.listdir(folder):
             path = f"{folder}/{name}"
             if not name.endswith(".conf") or name in seen or path == own:
                 continue
             seen.add(name)
             found += [Rival(path, text) for text in _file_settings(host.read(path) or "")]
-    words = (host.read("/proc/cmdline") or "").split()
+    words = read_command_line(host).split()
     found += [Rival("kernel command line", word) for word in words if word.split("=")[0] in _LIMITS]
     agreeing = f"{module}.pages_limit={pages}"
     return [rival for rival in found if rival.setting != agreeing]

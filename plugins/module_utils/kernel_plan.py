@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel layer: a kernel is installed, booted once, and becomes the default only after the proof.
+
+Order matters (tried on real boots): the default is set to the *running* kernel before anything is
+unpacked, then the kernel is installed, then the one-shot entry is set; setting the default clears
+the one-shot entry. A kernel that panics resets the box after grub.PANIC_SECONDS, and the saved entry
+boots again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from . import amdgpu_module, apt, disk, driver_switch, grub, initramfs
+from .activation import Due, marked
+from .change import Call, Change
+from .host import Host
+from .module import Refused
+
+LAYER = "kernel"
+
+
+@dataclass(frozen=True)
+class KernelWish:
+    """The kernel that is to run. ``dkms``: AMD's DKMS driver must be built for it."""
+
+    release: str
+    packages: tuple[str, ...]
+    dkms: bool = False
+
+
+@dataclass(frozen=True)
+class KernelState:
+    """What the plan is made from. ``grub`` is None where GRUB does not boot this host."""
+
+    running: str
+    installed: bool
+    grub: grub.Grub | None
+    missing: tuple[str, ...] = ()
+
+
+def due(state: KernelState, wish: KernelWish) -> Due:
+    """What the plan needs at boot."""
+    if wish.release == state.running:
+        return Due()
+    reason = f"kernel {wish.release} is wanted, {state.running} runs"
+    complete = state.installed and not state.missing
+    return Due(initramfs=not complete, reboot=(reason,), kernel=wish.release)
+
+
+def demand_grub(state: KernelState) -> grub.Grub:
+    """GRUB's state, where it can boot a kernel once and fall back. Raises Refused."""
+    if state.grub is None:
+        raise Refused(
+            f"this host has no {grub.GRUB_CFG}: another boot loader starts it",
+            "install and select the kernel by hand, then run again with kernel_source: keep",
+        )
+    if grub.entry_of(state.grub.menu, state.running) is None:
+        raise Refused(
+            f"{grub.GRUB_CFG} has no entry for the running kernel {state.running}: no way back",
+            "run update-grub and look why the running kernel is not in the menu",
+        )
+    return state.grub
+
+
+def plan(state: KernelState, wish: KernelWish) -> list[Change]:
+    """Pure. Raises Refused where GRUB cannot boot a kernel once."""
+    if wish.release == state.running:
+        return []
+    boot = demand_grub(state)
+    changes = []
+    if not (boot.follows_saved and boot.default_release() == state.running):
+        changes.append(
+            Change(
+                LAYER,
+                "grub default",
+                "pin",
+                f"saved entry = the running kernel {state.running}",
+                before=f"{boot.default_release()}\n",
+                after=f"{state.running}\n",
+                operations=(Call(lambda host: pin_running(host, state.running)),),
+            )
+        )
+    if not state.installed or state.missing:
+        detail = f"{wish.release} ({', '.join(state.missing or wish.packages)})"
+        operation = Call(lambda host: install(host, wish, state))
+        changes.append(Change(LAYER, "kernel", "install", detail, operations=(operation,)))
+    if boot.next_release() != wish.release:
+        operation = Call(lambda host: boot_once(host, wish))
+        changes.append(
+            Change(LAYER, "grub next entry", "set", f"{wish.release}, once", operations=(operation,))
+        )
+    return marked(changes, due(state, wish))
+
+
+def pin_running(host: Host, release: str) -> None:
+    """GRUB boots the running kernel by default, whatever comes later. Raises OSError, CommandFailed."""
+    state = grub.read(host)
+    if state is None or not state.follows_saved:
+        grub.follow_saved(host)
+    grub.set_default(host, release)
+
+
+def boot_once(host: Host, wish: KernelWish) -> None:
+    """The next boot, and only that, takes the wanted kernel. Raises Refused, OSError, CommandFailed."""
+    if wish.dkms:
+        driver_switch.demand_built(host, wish.release)
+    elif amdgpu_module.on_disk(host, wish.release).origin == amdgpu_module.NONE:
+        raise Refused(
+            f"kernel {wish.release} has no amdgpu module",
+            f"install linux-modules-extra-{wish.release} (Ubuntu keeps the module there)",
+        )
+    grub.set_next(host, wish.release)
+
+
+def install(host: Host, wish: KernelWish, state: KernelState) -> None:
+    """Install the kernel's packages and read back that image and modules are there.
+
+    Raises Refused, CommandFailed.
+    """
+    errors = apt.update(host)
+    packages = [*wish.packages, *state.missing]
+    with initramfs.held(host) as path:
+        # Ubuntu keeps amdgpu.ko in a package of its own, which metas bring and bare images do not.
+        extra = _existing(host, [f"linux-modules-extra-{wish.release}"])
+        apt.apt_get(host, "install", *dict.fromkeys([*packages, *extra]), path=path)
+        host.run(["apt-mark", "manual", *packages])
+    if wish.release not in initramfs.installed_kernels(host):
+        told = f" (apt update: {'; '.join(errors)})" if errors else ""
+        raise Refused(
+            f"{', '.join(packages)} did not bring kernel {wish.release}{told}",
+            "see `apt-cache policy` of these packages; the archive may have moved on: run again",
+        )
+
+
+def _existing(host: Host, packages: Sequence[str]) -> list[str]:
+    with apt.PrivateApt(host) as private:
+        return sorted(private.candidates(packages))
+
+
+def missing_packages(host: Host, wish: KernelWish, known: Sequence[str]) -> tuple[str, ...]:
+    """What an installed kernel still lacks: under dkms its headers. *known*: installed packages."""
+    wanted = [f"linux-headers-{wish.release}"] if wish.dkms else []
+    have_build = host.is_dir(f"/lib/modules/{wish.release}/build")
+    return tuple(name for name in wanted if name not in known and not have_build)
+
+
+def demand_space(host: Host) -> None:
+    """Refuse where /boot cannot hold one kernel more. Raises Refused."""
+    free = disk.free_bytes(host, "/boot") // disk.MIB
+    if free < disk.BOOT_MIN_MIB:
+        raise Refused(
+            f"/boot has {free} MiB free, a kernel and its initramfs need {disk.BOOT_MIN_MIB} MiB",
+            "remove old kernels (apt-get autoremove --purge), but not the running one",
+        )
+
+
+def simulate(host: Host, wish: KernelWish, missing: Sequence[str]) -> None:
+    """Ask apt, on fresh private lists, that the packages exist and remove nothing. Raises Refused."""
+    packages = [*wish.packages, *missing]
+    with apt.PrivateApt(host) as private:
+        errors = private.update()
+        unknown = sorted(set(packages) - set(private.candidates(packages)))
+        if unknown:
+            told = f": {'; '.join(errors)}" if errors else ""
+            raise Refused(f"apt has no {', '.join(unknown)}{told}", "check the host's apt sources")
+        removed = private.simulate_install(packages).remove
+    if removed:
+        raise Refused(
+            f"installing {', '.join(packages)} would remove {', '.join(removed)}",
+            "remove these by hand if nobody needs them, or set kernel_source",
+        )

@@ -1,0 +1,154 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Module kernel: install the decided kernel and have GRUB boot it once."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: kernel
+short_description: Install a kernel and have it booted once
+version_added: "0.1.0"
+description:
+  - Executes the kernel part of the decision that M(lemonade.deploy.preflight) computed.
+  - Before any package is unpacked GRUB gets the running kernel as its saved default, read back. Then the
+    kernel is installed, and becomes the entry of the next boot only. Role activate makes it the default
+    after the proof; until then every plain boot takes the old one, also after a panic.
+  - A kernel that is installed but does not run is booted in the same way.
+options:
+  release:
+    description: The kernel that is to run, as C(uname -r) shows it. Empty keeps the running one.
+    type: str
+    default: ""
+  packages:
+    description: The packages that bring it, for example a meta package. They are marked manual.
+    type: list
+    elements: str
+    default: []
+  dkms:
+    description: Whether AMD's DKMS driver must be built for it; its headers are installed with it then.
+    type: bool
+    default: false
+attributes:
+  check_mode:
+    support: full
+    description: Predicts every change; apt is asked on a private copy of its state.
+  diff_mode:
+    support: full
+    description: Shows which kernel GRUB boots by default.
+author:
+  - The lemonade-deploy authors (@lemonade-deploy)
+"""
+
+EXAMPLES = r"""
+- name: Boot the HWE kernel once
+  lemonade.deploy.kernel:
+    release: 7.0.0-31-generic
+    packages: [linux-generic-hwe-24.04]
+"""
+
+RETURN = r"""
+changes:
+  description: What was or would be changed.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    layer:
+      description: The role.
+      type: str
+    object:
+      description: What is different, without its version.
+      type: str
+    action:
+      description: A verb.
+      type: str
+    detail:
+      description: For people.
+      type: str
+activation:
+  description: What must take effect at boot.
+  returned: success
+  type: dict
+  contains:
+    initramfs:
+      description: Whether initramfs images must be rebuilt.
+      type: bool
+    reboot:
+      description: Why a reboot is needed; empty where none is.
+      type: list
+      elements: str
+    kernel:
+      description: Kernel to boot once and to make the default afterwards.
+      type: str
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.lemonade.deploy.plugins.module_utils import (
+    dpkg,
+    grub,
+    initramfs,
+    kernel_plan,
+)
+from ansible_collections.lemonade.deploy.plugins.module_utils.activation import Due
+from ansible_collections.lemonade.deploy.plugins.module_utils.change import Change
+from ansible_collections.lemonade.deploy.plugins.module_utils.host import Host
+from ansible_collections.lemonade.deploy.plugins.module_utils.kernel_plan import KernelState, KernelWish
+from ansible_collections.lemonade.deploy.plugins.module_utils.module import run_module
+
+
+class Kernel:
+    """Plans the wanted kernel, and keeps what the first plan needs at boot."""
+
+    def __init__(self, host: Host, wish: KernelWish) -> None:
+        self.host = host
+        self.wish = wish
+        self.due: Due | None = None
+
+    def read(self) -> KernelState:
+        """The host as it is now."""
+        host, wish = self.host, self.wish
+        known = [name for name, package in dpkg.packages(host).items() if package.state == "installed"]
+        return KernelState(
+            running=host.running_kernel(),
+            installed=wish.release in initramfs.installed_kernels(host),
+            grub=grub.read(host),
+            missing=kernel_plan.missing_packages(host, wish, known),
+        )
+
+    def plan(self) -> list[Change]:
+        """The plan for the host as it is now."""
+        state = self.read()
+        if self.wish.release in ("", state.running):
+            self.due = self.due or Due()
+            return []
+        changes = kernel_plan.plan(state, self.wish)
+        if self.due is None:
+            self.due = kernel_plan.due(state, self.wish)
+            if any(change.object == "kernel" for change in changes):
+                kernel_plan.demand_space(self.host)
+                kernel_plan.simulate(self.host, self.wish, state.missing)
+        return changes
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "release": {"type": "str", "default": ""},
+            "packages": {"type": "list", "elements": "str", "default": []},
+            "dkms": {"type": "bool", "default": False},
+        },
+        supports_check_mode=True,
+    )
+    parameters = module.params
+    wish = KernelWish(parameters["release"], tuple(parameters["packages"]), parameters["dkms"])
+    kernel = Kernel(Host(), wish)
+
+    def extra(_changes: list[Change]) -> dict:
+        return {"activation": (kernel.due or Due()).public()}
+
+    run_module(module, kernel_plan.LAYER, kernel.plan, kernel.host, extra)
+
+
+if __name__ == "__main__":
+    main()
