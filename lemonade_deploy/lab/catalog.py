@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the lab serves, and under which names: one home for it.
 
-Everything that these packages stand for is simulated, except what :data:`REAL_PACKAGES` names.
+Everything that these packages stand for is simulated, except those of the ``REAL_*`` lists.
 Versions and which driver builds on which kernel follow public reports; the build numbers of
 31.20 and 31.30 could not be found and are made up.
 """
@@ -25,8 +25,13 @@ HOSTNAMES = (
 CODENAME = "noble"
 PPA_OWNER = "lemonade-team"
 PPA_NAME = "stable"
-# Fetched from Debian as they are and served again in the simulated PPA.
-REAL_PACKAGES = ("lemonade-server",)
+# Fetched from Debian as they are and served again: in the simulated PPA, and in the simulated
+# archive libc6-dev with what it needs of exactly its own version (Triton's compiler wants it).
+REAL_PPA_PACKAGES = ("lemonade-server",)
+REAL_ARCHIVE_PACKAGES = (
+    *("libc6-dev", "libc-dev-bin", "libc6", "libc-bin", "libcrypt-dev", "libcrypt1"),
+    *("linux-libc-dev", "rpcsvc-proto"),
+)
 # GPU targets that every simulated driver knows.
 GFX_TARGETS = "gfx1100,gfx1101,gfx1102,gfx1103,gfx1150,gfx1151,gfx1152,gfx1200,gfx1201"
 

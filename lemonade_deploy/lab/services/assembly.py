@@ -84,9 +84,10 @@ def _digest(keys: Mapping[str, openpgp.Key]) -> str:
 def _build_sites(
     home: Path, sites: Path, keys: Mapping[str, openpgp.Key], progress: Callable[[str], None]
 ) -> None:
-    if not all(list((home / "real").glob(f"{name}_*.deb")) for name in catalog.REAL_PACKAGES):
-        progress(f"fetching {', '.join(catalog.REAL_PACKAGES)} from Debian")
-    real = upstream.fetch(home / "real")
+    names = (*catalog.REAL_PPA_PACKAGES, *catalog.REAL_ARCHIVE_PACKAGES)
+    if len(upstream.present(home / "real", names)) < len(names):
+        progress(f"fetching from Debian what is served again: {', '.join(names)}")
+    real = upstream.fetch(home / "real", names)
     unfinished = sites.with_name(sites.name + ".unfinished")
     if unfinished.exists():
         shutil.rmtree(unfinished)

@@ -25,13 +25,23 @@ LAUNCHPAD_HOST = "api.launchpad.net"
 
 
 def build_sites(www: Path, keys: Mapping[str, Key], real_debs: Iterable[Path]) -> None:
-    """Write every repository and key answer below *www*, one folder a host name."""
+    """Write every repository and key answer below *www*, one folder a host name.
+
+    *real_debs* are packages of Debian for the PPA and the archive (see :mod:`..catalog`).
+    """
     _amd(www / AMD_HOST, keys["amd"])
-    _archive(www / ARCHIVE_HOST / "ubuntu", keys["archive"])
+    real = {deb.name.partition("_")[0]: deb for deb in real_debs}
+    _archive(
+        www / ARCHIVE_HOST / "ubuntu", keys["archive"], [real[name] for name in catalog.REAL_ARCHIVE_PACKAGES]
+    )
     security = www / "security.ubuntu.com"
     security.mkdir(parents=True, exist_ok=True)
     (security / "ubuntu").symlink_to(f"../{ARCHIVE_HOST}/ubuntu")
-    _ppa(www / PPA_HOST / catalog.PPA_OWNER / catalog.PPA_NAME / "ubuntu", keys["ppa"], real_debs)
+    _ppa(
+        www / PPA_HOST / catalog.PPA_OWNER / catalog.PPA_NAME / "ubuntu",
+        keys["ppa"],
+        [real[name] for name in catalog.REAL_PPA_PACKAGES],
+    )
     _key_answers(www, keys)
 
 
@@ -47,20 +57,18 @@ def _amd(site: Path, key: Key) -> None:
     (site / "rocm" / "rocm.gpg.key").write_bytes(key.armored.read_bytes())
 
 
-def _archive(tree: Path, key: Key) -> None:
+def _archive(tree: Path, key: Key, real_debs: Iterable[Path]) -> None:
     debs: list[Deb] = [amdgpu.linux_firmware_deb()]
     for kernel in catalog.KERNELS:
         debs += kernels.kernel_debs(kernel)
     debs += [kernels.meta_deb(meta) for meta in catalog.METAS]
     _pool(tree, debs)
+    _take(tree, real_debs)
     _publish(tree, key, origin="Ubuntu", label="Ubuntu")
 
 
 def _ppa(tree: Path, key: Key, real_debs: Iterable[Path]) -> None:
-    for deb in real_debs:
-        place = _pool_folder(tree, deb.name) / deb.name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(deb.read_bytes())
+    _take(tree, real_debs)
     name = f"LP-PPA-{catalog.PPA_OWNER}-{catalog.PPA_NAME}"
     _publish(tree, key, origin=name, label="Lemonade Server")
 
@@ -89,6 +97,13 @@ def _pool_folder(tree: Path, name: str) -> Path:
 def _pool(tree: Path, debs: Iterable[Deb]) -> None:
     for deb in debs:
         build(deb, _pool_folder(tree, deb.name))
+
+
+def _take(tree: Path, debs: Iterable[Path]) -> None:
+    for deb in debs:
+        place = _pool_folder(tree, deb.name) / deb.name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(deb.read_bytes())
 
 
 def _publish(tree: Path, key: Key, *, origin: str, label: str) -> None:

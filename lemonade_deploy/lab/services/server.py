@@ -48,7 +48,6 @@ class Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     server_version = "lemonade-lab"
-    sys_version = ""
     timeout = IDLE_SECONDS
 
     def __init__(self, *args: Any, www: Path, hooks: Mapping[str, Hook], log: AccessLog) -> None:
@@ -62,6 +61,10 @@ class Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         """Answer HEAD: the same header, no body."""
         self._serve()
+
+    def version_string(self) -> str:
+        """The Server header."""
+        return self.server_version
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: :class:`AccessLog` says it better."""
@@ -96,6 +99,7 @@ class Handler(BaseHTTPRequestHandler):
     def _send_file(self, given: Answer, path: Path, stream: BinaryIO) -> tuple[int, int]:
         state = path.stat()
         size, tag = state.st_size, f'"{state.st_mtime_ns:x}-{state.st_size:x}"'
+        tag = given.headers.get("ETag", tag)  # a hook may know a better one
         modified = email.utils.formatdate(int(state.st_mtime), usegmt=True)
         caching = {"ETag": tag, "Last-Modified": modified, "Accept-Ranges": "bytes"}
         if self._unchanged(tag, int(state.st_mtime)):

@@ -4,32 +4,41 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from .. import catalog
 from ..root import SUITE, mirror
 from ..shell import LabError, run
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
-def fetch(folder: Path) -> list[Path]:
-    """The .deb files of :data:`catalog.REAL_PACKAGES`, downloaded once and then kept in *folder*.
+def present(folder: Path, names: Iterable[str]) -> list[Path]:
+    """The .deb files of *names* that lie in *folder*, at most one a name."""
+    found = [sorted(folder.glob(f"{name}_*.deb")) for name in names]
+    return [paths[-1] for paths in found if paths]
 
-    apt works with a state of its own, so the machine's stays as it is. Raises LabError where the
-    mirror cannot be reached or has no such package.
+
+def fetch(folder: Path, names: Sequence[str]) -> list[Path]:
+    """The .deb files of Debian's packages *names*, downloaded once and then kept in *folder*.
+
+    They are fetched all or none, so that they fit each other. apt works with a state of its own,
+    so the machine's stays as it is. Raises LabError where the mirror cannot be reached or lacks one.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    missing = [name for name in catalog.REAL_PACKAGES if not list(folder.glob(f"{name}_*.deb"))]
-    if missing:
+    if len(present(folder, names)) < len(names):
         if not KEYRING.exists():
             raise LabError(f"{KEYRING} is missing: apt-get install debian-archive-keyring")
         with tempfile.TemporaryDirectory(prefix="lemonade-lab-apt-") as scratch:
             options = _private_apt(Path(scratch))
+            fresh = Path(scratch) / "fresh"
+            fresh.mkdir()
             run(["apt-get", *options, "update"], timeout=300)
-            run(["env", "-C", folder, "apt-get", *options, "download", *missing], timeout=300)
-    return sorted(path for name in catalog.REAL_PACKAGES for path in folder.glob(f"{name}_*.deb"))
+            run(["env", "-C", fresh, "apt-get", *options, "download", *names], timeout=600)
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(fresh, folder)
+    return present(folder, names)
 
 
 def _private_apt(scratch: Path) -> list[str]:
