@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from lemonade_deploy.content import link_collection
-from lemonade_deploy.inventory import config_file, read_config
+from lemonade_deploy.inventory import SYSTEM_PYTHON, config_file, read_config
 
 # Ours whatever the user has: the roles rely on them.
 _FIXED = {
@@ -24,7 +24,7 @@ _FIXED = {
 _DEFAULTS = {
     "ANSIBLE_HOST_KEY_CHECKING": ("host_key_checking", "True"),
     "ANSIBLE_PIPELINING": ("pipelining", "True"),
-    "ANSIBLE_PYTHON_INTERPRETER": ("interpreter_python", "auto_silent"),
+    "ANSIBLE_PYTHON_INTERPRETER": ("interpreter_python", SYSTEM_PYTHON),
     "ANSIBLE_TIMEOUT": ("timeout", "20"),
     # A load may say nothing for 30 minutes: keep the connection alive, notice a dead one in 2.
     "ANSIBLE_SSH_ARGS": (

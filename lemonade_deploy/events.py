@@ -81,7 +81,9 @@ class Collector:
     def _text(self, text: str) -> None:
         if text.strip():
             self.output.append(text)
-            self._listener.notice(text)
+            # What is said before a play starts ends in UsageError, which tells it.
+            if self.playbook_started or "ERROR" not in text:
+                self._listener.notice(text)
 
     def _start(self, data: Mapping[str, Any]) -> None:
         host = self._host(data)

@@ -15,6 +15,9 @@ import yaml
 from lemonade_deploy.errors import UsageError
 
 THIS_MACHINE = "localhost"
+# Ansible's discovery prefers any newer python3.N on the PATH (pyenv's, say), which has no
+# bindings of apt; the distribution's own is the one that fits, and asking costs a round trip.
+SYSTEM_PYTHON = "/usr/bin/python3"
 _NAMES = ("inventory", "inventory.yml", "inventory.yaml", "inventory.ini")
 
 
@@ -96,9 +99,8 @@ def select(given: Sequence[str], folder: Path, private: Path) -> Selection:
 
 
 def _python() -> str:
-    """The distribution's Python, which has apt's bindings; else the one that runs us."""
-    system = Path("/usr/bin/python3")
-    return str(system) if system.exists() else sys.executable
+    """The distribution's Python; where there is none, the one that runs us."""
+    return SYSTEM_PYTHON if Path(SYSTEM_PYTHON).exists() else sys.executable
 
 
 def _local_file(folder: Path, private: Path) -> Path:

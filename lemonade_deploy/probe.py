@@ -35,14 +35,31 @@ def _told(error: Exception) -> Json:
     """An Ansible error as message, file and line."""
     origin = _origin(getattr(error, "obj", None))
     message = str(getattr(error, "message", None) or error)
-    cause = getattr(error, "__cause__", None)
+    line = _ini_line(error)
+    cause = error.__cause__
     while cause is not None:
+        line = line or _ini_line(cause)
         origin = _origin(getattr(cause, "obj", None)) or origin
         text = str(getattr(cause, "message", None) or cause).strip()
         if text and text not in message:
             message = f"{message.rstrip('.')}: {text}"
         cause = cause.__cause__
-    return {"message": " ".join(message.split()), **(origin or {})}
+    told = {"message": " ".join(message.replace(' in "<unicode string>", line', ", line").split()), **(origin or {})}
+    if line and not told.get("line"):
+        told["line"] = line
+    return told
+
+
+def _ini_line(error: BaseException) -> int | None:
+    """The line at which the ini plugin stood: it drops the number before it raises."""
+    trace = error.__traceback__
+    while trace is not None:
+        seen = trace.tb_frame.f_locals
+        lines, line = seen.get("lines"), seen.get("line")
+        if trace.tb_frame.f_code.co_name == "_parse" and isinstance(lines, list) and line:
+            return next((number for number, text in enumerate(lines, 1) if text.strip() == line), None)
+        trace = trace.tb_next
+    return None
 
 
 def _origin(value: Any) -> Json | None:

@@ -11,6 +11,7 @@ from typing import Any
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator  # type: ignore[import-untyped]
 
 from lemonade_deploy.errors import UsageError, did_you_mean
+from lemonade_deploy.secrets_in_argv import is_secret_name
 from lemonade_deploy.specs import Specs, shape
 
 BIND_HOST = "lemonade_server_host"
@@ -47,7 +48,9 @@ def _problem(variable: Variable, specs: Specs) -> str:
     where = f"{variable.place}: " if variable.place else ""
     if spec is None:
         hint = did_you_mean(variable.name, specs.names())
-        shown = "" if variable.kind == "vault" else f" (value {_shown(variable.value)})"
+        # A misspelt secret is a secret.
+        secret = is_secret_name(variable.name) or any(f" {name}?" in hint for name in specs.secret_names())
+        shown = "" if secret or variable.kind == "vault" else f" (value {_shown(variable.value)})"
         return f"{where}{variable.name}{shown}: the role {role} takes no such variable. {hint}".strip()
     wrong = "" if variable.kind != "plain" else _wrong_value(variable, spec)
     return f"{where}{variable.name}: {wrong}" if wrong else ""
@@ -56,15 +59,16 @@ def _problem(variable: Variable, specs: Specs) -> str:
 def _wrong_value(variable: Variable, spec: Mapping[str, Any]) -> str:
     """Why the value does not fit, or an empty text. Secret values are not shown."""
     value, kind = variable.value, spec.get("type", "str")
+    told = "" if spec.get("no_log") else f" {_shown(value)}"
     if value is None:
         return ""  # "not set": the role's default counts
     if kind == "str" and isinstance(value, float):
         # YAML reads 31.20 as the number 31.2: what arrives is not what was written.
-        return f"the value {value} is a number, a text is wanted. Put it in quotes."
+        return f"the value{told} is a number, a text is wanted. Put it in quotes."
     if kind in ("str", "path") and isinstance(value, dict | list):
-        return f"the value {_shown(value)} is a {type(value).__name__}, a text is wanted."
+        return f"the value{told} is a {type(value).__name__}, a text is wanted."
     if isinstance(value, bool) and kind in ("int", "float"):
-        return f"the value {value} is a boolean, a number is wanted."
+        return f"the value{told} is a boolean, a number is wanted."
     if isinstance(value, str) and kind in ("list", "dict") and not value.strip():
         return f"the value is empty, a {kind} is wanted."
     result = ArgumentSpecValidator({variable.name: shape(dict(spec))}).validate({variable.name: value})
