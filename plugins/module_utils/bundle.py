@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bundles on a host: what is installed, what is wanted, and the changes between the two.
+
+Layout: BUNDLE_ROOT/<tag>/ holds a tree and, written last, its record; `current` names one
+of them. A tree is never changed in place: another build of a tag that is installed (a lock
+that was renewed, a damaged tree) goes to <tag>.2 and so on. `<name>.partial` is unfinished.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+
+from . import bundle_layout, dpkg
+from .host import Host
+from .lock import Release
+from .manifest import OWN_PREFIX
+from .paths import BUNDLE_CURRENT, BUNDLE_ROOT, CACHE_DIR, LAUNCHER
+
+RECORD = OWN_PREFIX + ".json"
+MANIFEST = OWN_PREFIX + ".manifest"
+ACTIVATED = OWN_PREFIX + ".activated"
+PARTIAL = ".partial"
+RECORD_SCHEMA = "lemonade-deploy/bundle/1"
+
+_MAPPED = re.compile(re.escape(BUNDLE_ROOT) + r"/([^/\n]+)/")
+
+LAUNCHER_TEXT = f"""\
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Written by lemonade-deploy. Lemonade starts vLLM through this file (vllm.rocm_bin). The link is
+# resolved once: an engine that runs stays in its own folder when `current` is swapped.
+set -eu
+if ! bundle=$(readlink -e {BUNDLE_CURRENT}); then
+    echo "lemonade-deploy: no vLLM bundle is active ({BUNDLE_CURRENT})" >&2
+    exit 127
+fi
+export PYTHONNOUSERSITE=1
+exec "$bundle/{bundle_layout.SERVER}" "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A complete tree. ``name`` is its folder; ``archive`` and ``digest`` as in the lock file;
+    ``activated`` is when it last became current (seconds since 1970, 0: never).
+    """
+
+    name: str
+    tag: str
+    archive: str
+    digest: str
+    size: int
+    activated: float = 0.0
+    damaged: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """Its folder on the host."""
+        return f"{BUNDLE_ROOT}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What of bundles is on a host; ``current`` is the name that the link gives."""
+
+    trees: tuple[Tree, ...] = ()
+    names: frozenset[str] = frozenset()
+    current: str | None = None
+    leftovers: tuple[str, ...] = ()
+    launcher: bool = False
+    missing_packages: tuple[str, ...] = ()
+    mapped: frozenset[str] = frozenset()
+
+
+def observe(host: Host, release: Release, packages: tuple[str, ...]) -> Observed:
+    """Read the host: records, links and a few stat calls; no file of a tree is read."""
+    names = host.listdir(BUNDLE_ROOT)
+    trees = tuple(tree for tree in (read_tree(host, name) for name in names) if tree)
+    wanted = next((tree for tree in trees if _is(tree, release)), None)
+    return Observed(
+        trees=trees,
+        names=frozenset(names),
+        current=host.readlink(BUNDLE_CURRENT),
+        leftovers=(*_partials(names), *_downloads(host, release, wanted)),
+        launcher=launcher_written(host),
+        missing_packages=missing_packages(host, packages),
+        mapped=mapped_trees(host) if len(trees) > 1 else frozenset(),
+    )
+
+
+def read_tree(host: Host, name: str) -> Tree | None:
+    """The tree in a folder, or None where there is no valid record."""
+    text = host.read(f"{BUNDLE_ROOT}/{name}/{RECORD}")
+    if text is None or name.endswith(PARTIAL) or host.readlink(f"{BUNDLE_ROOT}/{name}") is not None:
+        return None
+    try:
+        record = json.loads(text)
+        tree = Tree(
+            name,
+            record["tag"],
+            record["archive"],
+            record["tree"]["digest"],
+            record["tree"]["size"],
+            activated(host, name),
+            tuple(bundle_layout.missing(host.path(f"{BUNDLE_ROOT}/{name}"), record["family"])),
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+    return tree
+
+
+def activated(host: Host, name: str) -> float:
+    """When a tree last became current: the time of its stamp."""
+    try:
+        return os.stat(host.path(f"{BUNDLE_ROOT}/{name}/{ACTIVATED}")).st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _is(tree: Tree, release: Release) -> bool:
+    return tree.tag == release.tag and tree.archive == release.archive and not tree.damaged
+
+
+def _partials(names: list[str]) -> list[str]:
+    return [f"{BUNDLE_ROOT}/{name}" for name in names if name.endswith(PARTIAL)]
+
+
+def _downloads(host: Host, release: Release, installed: Tree | None) -> list[str]:
+    """Cached parts that no run will need again; those of the wanted release wait for it."""
+    useful = None if installed else release.tag
+    return [f"{CACHE_DIR}/{name}" for name in host.listdir(CACHE_DIR) if name != useful]
+
+
+def launcher_written(host: Host) -> bool:
+    """Whether the launcher is there with our text and may be executed."""
+    if host.read(LAUNCHER) != LAUNCHER_TEXT:
+        return False
+    return os.stat(host.path(LAUNCHER)).st_mode & 0o777 == 0o755
+
+
+def missing_packages(host: Host, packages: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of *packages* that dpkg does not have installed."""
+    if not packages:
+        return ()
+    known = dpkg.packages(host)
+    return tuple(name for name in packages if name not in known or known[name].state != "installed")
+
+
+def mapped_trees(host: Host) -> frozenset[str]:
+    """Names of trees that a running process has mapped, executes or stands in."""
+    names: set[str] = set()
+    for process in host.glob("/proc/[0-9]*"):
+        texts = [host.read(f"{process}/maps") or ""]
+        texts += [f"{host.readlink(f'{process}/{link}') or ''}/" for link in ("exe", "cwd")]
+        for text in texts:
+            names.update(_MAPPED.findall(text))
+    return frozenset(names)
+
+
+def installed_tree(observed: Observed, release: Release) -> Tree | None:
+    """The sound tree of exactly this release, or None."""
+    return next((tree for tree in observed.trees if _is(tree, release)), None)
+
+
+def folder_name(observed: Observed, release: Release) -> str:
+    """The folder of the release: the one it is in, else the first free of <tag>, <tag>.2, …"""
+    tree = installed_tree(observed, release)
+    if tree:
+        return tree.name
+    number, name = 1, release.tag
+    while name in observed.names:
+        number += 1
+        name = f"{release.tag}.{number}"
+    return name
+
+
+def superfluous(observed: Observed, active: str, keep: int) -> list[Tree]:
+    """Trees to remove once *active* is current: damaged ones, and all but *keep* previous ones.
+
+    The one that `current` names now counts as the newest of the previous; a tree that a
+    running process has mapped stays.
+    """
+    others = [tree for tree in observed.trees if tree.name != active]
+    sound = [tree for tree in others if not tree.damaged]
+    sound.sort(key=lambda tree: (tree.name == observed.current, tree.activated), reverse=True)
+    kept = {tree.name for tree in sound[:keep]}
+    return [tree for tree in others if tree.name not in kept | observed.mapped]
+
+
+def public(observed: Observed, release: Release) -> dict[str, str]:
+    """The result key ``bundle``: tag, versioned folder, manifest digest ("" where only a run knows it)."""
+    tree = installed_tree(observed, release)
+    digest = tree.digest if tree else release.tree.digest if release.tree else ""
+    return {
+        "tag": release.tag,
+        "path": f"{BUNDLE_ROOT}/{folder_name(observed, release)}",
+        "digest": f"sha256:{digest}" if digest else "",
+    }

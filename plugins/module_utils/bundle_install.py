@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lay down a bundle: disk check, stream, verify, unpack beside, check, sync, rename.
+
+Killed anywhere, a host has the old bundle or the new one: the final name appears by one
+rename after everything was verified, `current` by another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import bundle, bundle_check, bundle_space
+from .bundle_fetch import Source, WrongDigest
+from .fetch import Policy
+from .gunzip import ArchiveError, inflate
+from .host import Host
+from .lock import Release
+from .manifest import Manifest
+from .module import Refused
+from .paths import BUNDLE_CURRENT, BUNDLE_ROOT, PREFIX
+from .pump import ahead
+from .unpack import Disk, unpack
+
+LOCK_WAIT = 1800.0  # s; another run that lays down a bundle is doing our work
+QUEUE = 8  # chunks between two stages
+
+Check = Callable[[Host, str, str], None]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to lay down and from where. ``check`` raises Refused for a bundle that cannot work."""
+
+    release: Release
+    base_url: str
+    policy: Policy = field(default_factory=Policy)
+    check: Check = bundle_check.check
+
+
+@dataclass
+class Stats:
+    """What a run did: bytes over the network, seconds of the two halves, retries, remarks."""
+
+    fetched: int = 0
+    retries: int = 0
+    lay_down_seconds: float = 0.0
+    static_check_seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+    def public(self) -> dict[str, Any]:
+        """The result key ``lay_down``."""
+        return {
+            "fetched_bytes": self.fetched,
+            "retries": self.retries,
+            "seconds": round(self.lay_down_seconds, 3),
+            "static_check_seconds": round(self.static_check_seconds, 3),
+            "notes": self.notes,
+        }
+
+
+def lay_down(host: Host, order: Order, name: str, stats: Stats) -> None:
+    """Make BUNDLE_ROOT/*name* the complete tree of the release. Raises Refused, OSError."""
+    ensure_root(host)
+    staging = f"{BUNDLE_ROOT}/{name}{bundle.PARTIAL}"
+    with _exclusive(host):
+        if bundle.read_tree(host, name):
+            return  # the run that was waited for did it
+        bundle_space.erase(host.path(staging))
+        cache, remark = bundle_space.cache_folder(host, order.release)
+        stats.notes += [remark] if remark else []
+        try:
+            manifest = _unpacked(host, order, staging, cache, stats)
+            began = time.monotonic()
+            order.check(host, staging, order.release.family)
+            stats.static_check_seconds = time.monotonic() - began
+            _finish(host, order.release, manifest, staging, name)
+        except OSError as error:
+            bundle_space.erase(host.path(staging))
+            raise bundle_space.explained(host, error, order.release) from error
+        except BaseException:
+            bundle_space.erase(host.path(staging))
+            raise
+        if cache:
+            shutil.rmtree(cache)
+
+
+def _unpacked(host: Host, order: Order, staging: str, cache: str | None, stats: Stats) -> Manifest:
+    """Fill the staging folder; one more attempt where an asset arrived damaged."""
+    began = time.monotonic()
+    try:
+        try:
+            return _stream(host, order, staging, cache, stats)
+        except WrongDigest as wrong:
+            stats.notes.append(f"{wrong.asset} arrived with a wrong digest and was fetched once more")
+            return _stream(host, order, staging, cache, stats)
+    except ArchiveError as error:
+        raise Refused(
+            f"Release {order.release.tag} has the locked digests, but its archive is unusable: {error}.",
+            "Choose another release with vllm_rocm_release.",
+        ) from error
+    finally:
+        stats.lay_down_seconds = time.monotonic() - began
+
+
+def _stream(host: Host, order: Order, staging: str, cache: str | None, stats: Stats) -> Manifest:
+    root, tree = host.path(staging), order.release.tree
+    bundle_space.erase(root)
+    os.mkdir(root)
+    os.chmod(root, 0o755)  # noqa: S103  the service's user reads it
+    source = Source(order.release, order.base_url, cache, order.policy)
+    chunks = ahead(inflate(ahead(source.chunks(), QUEUE)), QUEUE)
+    interval = sys.getswitchinterval()
+    # Three threads that mostly run outside the interpreter's lock: 5 ms until a waiting one gets
+    # it would cap the stream at ~200 MiB/s.
+    sys.setswitchinterval(0.0005)
+    try:
+        manifest = unpack(chunks, Disk(root), tree.size if tree else None)
+    finally:
+        sys.setswitchinterval(interval)
+        chunks.close()
+        stats.fetched += source.fetched
+        stats.retries += source.retries
+    if tree and manifest.digest() != tree.digest:
+        raise ArchiveError(f"the tree's manifest is {manifest.digest()}, the lock file says {tree.digest}")
+    return manifest
+
+
+def _finish(host: Host, release: Release, manifest: Manifest, staging: str, name: str) -> None:
+    """Write manifest and record, get all of it on the disk, give it its name."""
+    host.write(f"{staging}/{bundle.MANIFEST}", manifest.text())
+    record = {
+        "schema": bundle.RECORD_SCHEMA,
+        "tag": release.tag,
+        "family": release.family,
+        "archive": release.archive,
+        "assets": [{"name": a.name, "size": a.size, "sha256": a.sha256} for a in release.assets],
+        "tree": {"digest": manifest.digest(), "size": manifest.size, "files": manifest.files},
+        "installed_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+    host.write(f"{staging}/{bundle.RECORD}", json.dumps(record, indent=1) + "\n")
+    host.run(("sync", "--file-system", host.path(staging)), timeout=1800)
+    os.rename(host.path(staging), host.path(f"{BUNDLE_ROOT}/{name}"))
+    sync_folder(host, BUNDLE_ROOT)
+
+
+def activate(host: Host, name: str) -> None:
+    """Point `current` at a complete tree, in one step that is on the disk afterwards."""
+    stamp = host.path(f"{BUNDLE_ROOT}/{name}/{bundle.ACTIVATED}")
+    with open(stamp, "w", encoding="utf-8"):
+        os.utime(stamp)
+    link = host.path(BUNDLE_CURRENT)
+    bundle_space.erase(f"{link}{bundle.PARTIAL}")
+    os.symlink(name, f"{link}{bundle.PARTIAL}")
+    os.replace(f"{link}{bundle.PARTIAL}", link)
+    sync_folder(host, BUNDLE_ROOT)
+
+
+def remove_tree(name: str, host: Host) -> None:
+    """Remove a tree; it first loses its name, so that half of one is never taken for whole."""
+    doomed = host.path(f"{BUNDLE_ROOT}/{name}.old{bundle.PARTIAL}")
+    bundle_space.erase(doomed)
+    os.rename(host.path(f"{BUNDLE_ROOT}/{name}"), doomed)
+    bundle_space.erase(doomed)
+
+
+def remove(path: str, host: Host) -> None:
+    """Remove a leftover, while no other run is at work."""
+    with _exclusive(host):
+        bundle_space.erase(host.path(path))
+
+
+def ensure_root(host: Host) -> None:
+    """Make the kit's folders such that the service's user can pass them, whatever the umask."""
+    os.makedirs(host.path(BUNDLE_ROOT), exist_ok=True)
+    for path in (PREFIX, BUNDLE_ROOT):
+        if os.stat(host.path(path)).st_mode & 0o755 != 0o755:
+            os.chmod(host.path(path), 0o755)  # noqa: S103
+
+
+def sync_folder(host: Host, path: str) -> None:
+    """fsync a folder: the names in it survive a pulled plug."""
+    handle = os.open(host.path(path), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _exclusive(host: Host) -> Iterator[None]:
+    """One run at a time on a host; the lock ends with the process that holds it."""
+    os.makedirs(host.path("/run"), exist_ok=True)
+    path = host.path("/run/lemonade-deploy-bundle.lock")
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        deadline = time.monotonic() + LOCK_WAIT
+        while not _locked(handle):
+            if time.monotonic() > deadline:
+                raise Refused(
+                    f"Another run has been laying down a bundle on this host for {LOCK_WAIT:.0f} s.",
+                    "Wait for it, or end it (see `ps`), then run the same command again.",
+                )
+            time.sleep(0.2)  # flock has no time limit of its own
+        yield
+    finally:
+        os.close(handle)
+
+
+def _locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find the wanted release in the lock, or say how to get it there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .lock import Release, parse
+from .module import Refused
+from .releases import split
+
+
+def locked_release(lock: Any, file: str, tag: str, family: str, inventory: str = "") -> Release:
+    """The lock's entry for *tag*. Raises Refused (no file, no entry, other family), LockError."""
+    remedy = _remedy(tag, family, inventory)
+    if lock is None:
+        raise Refused(
+            f"There is no lock file {file} on the controller, so nothing vouches for {tag}.", remedy
+        )
+    release = parse(lock, file).get(tag)
+    if release is None:
+        raise Refused(f"{file} has no entry for release {tag}, so nothing vouches for it.", remedy)
+    if release.family != family:
+        raise Refused(
+            f"{file}: releases.{tag}.family: is {release.family}, this host's GPU needs {family}.",
+            "Choose the release with vllm_rocm_release; its family is added by itself.",
+        )
+    return release
+
+
+def _remedy(tag: str, family: str, inventory: str) -> str:
+    base = split(tag)[0]
+    place = f" -i {inventory}" if inventory else ""
+    command = f"lemonade-deploy depot lock {base} --gfx {family}{place}"
+    return f"Run `{command}` once, look at what it locks, and commit the file."

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan of the layer vllm_rocm: from what was observed to the changes that are due."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from . import apt, bundle, bundle_install, bundle_space
+from .bundle import Observed, Tree
+from .bundle_install import Order, Stats
+from .change import Call, Change, WriteFile
+from .host import CommandFailed, Host
+from .paths import BUNDLE_CURRENT, LAUNCHER
+
+LAYER = "vllm_rocm"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the role asks for; ``keep`` counts previous bundles that stay on the disk."""
+
+    order: Order
+    keep: int = 1
+    packages: tuple[str, ...] = ()
+
+
+def plan_bundle(observed: Observed, wanted: Wanted, stats: Stats) -> list[Change]:
+    """All changes, in the order in which they are carried out. Pure."""
+    release = wanted.order.release
+    name = bundle.folder_name(observed, release)
+    installed = bundle.installed_tree(observed, release)
+    changes = [
+        *_packages(observed),
+        *_leftovers(observed),
+        *([] if installed else [_install(wanted.order, name, stats)]),
+    ]
+    if observed.current != name:
+        changes.append(_link(observed, name))
+    if not observed.launcher:
+        write = WriteFile(LAUNCHER, bundle.LAUNCHER_TEXT, 0o755)
+        changes.append(Change(LAYER, "launcher", "write", LAUNCHER, operations=(write,)))
+    doomed = bundle.superfluous(observed, name, wanted.keep)
+    if doomed:
+        changes.append(_prune(doomed))
+    return changes
+
+
+def refuse_early(host: Host, observed: Observed, wanted: Wanted) -> None:
+    """Say before anything is done (and in check mode) that the disk is too small."""
+    release = wanted.order.release
+    # Leftovers are removed first; how much that frees is only known afterwards.
+    if not observed.leftovers and not bundle.installed_tree(observed, release):
+        bundle_space.check_space(host, release)
+
+
+def _packages(observed: Observed) -> list[Change]:
+    names = observed.missing_packages
+    if not names:
+        return []
+    install = Call(lambda host: _install_packages(host, names))
+    return [Change(LAYER, "packages", "install", " ".join(names), operations=(install,))]
+
+
+def _install_packages(host: Host, names: tuple[str, ...]) -> None:
+    """Install; where apt's lists are stale or empty, once more with fresh ones."""
+    arguments = ("install", "--no-install-recommends", *names)
+    try:
+        apt.apt_get(host, *arguments)
+    except CommandFailed:
+        apt.update(host)
+        apt.apt_get(host, *arguments)
+
+
+def _leftovers(observed: Observed) -> list[Change]:
+    if not observed.leftovers:
+        return []
+    operations = tuple(Call(partial(bundle_install.remove, path)) for path in observed.leftovers)
+    return [Change(LAYER, "leftovers", "remove", " ".join(observed.leftovers), operations=operations)]
+
+
+def _install(order: Order, name: str, stats: Stats) -> Change:
+    release = order.release
+    detail = (
+        f"{release.tag}: {release.size / 1e6:,.0f} MB in {len(release.assets)} file(s) from {order.base_url}"
+    )
+    return Change(
+        LAYER,
+        "bundle",
+        "install",
+        detail,
+        operations=(Call(lambda host: bundle_install.lay_down(host, order, name, stats)),),
+    )
+
+
+def _link(observed: Observed, name: str) -> Change:
+    return Change(
+        LAYER,
+        "current bundle",
+        "link",
+        f"{BUNDLE_CURRENT} -> {name}",
+        before=f"{observed.current}\n" if observed.current else None,
+        after=f"{name}\n",
+        operations=(Call(lambda host: bundle_install.activate(host, name)),),
+    )
+
+
+def _prune(doomed: list[Tree]) -> Change:
+    freed = sum(tree.size for tree in doomed)
+    detail = f"{', '.join(tree.name for tree in doomed)} (frees {freed / 1e6:,.0f} MB)"
+    operations = tuple(Call(partial(bundle_install.remove_tree, tree.name)) for tree in doomed)
+    return Change(LAYER, "old bundles", "remove", detail, operations=operations)

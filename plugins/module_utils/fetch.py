@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stream a file over HTTP and go on where it broke: ranges, retries, backoff, Retry-After.
+
+urllib, because hosts have nothing else; it uses the system's trust store, SSL_CERT_FILE
+and the proxy variables. The controller uses the same code. Bytes are not trusted here:
+who reads the stream compares digests.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import http.client
+import random
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+from .module import Refused
+
+READ = 1 << 18  # bytes asked for in one read
+_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+# Worth another attempt; every other status from 400 up is final.
+_TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How patient a download is. Times in seconds, rate in bytes a second.
+
+    ``attempts`` counts attempts in a row that brought no byte; any progress starts anew.
+    """
+
+    attempts: int = 6
+    backoff: float = 0.5
+    backoff_max: float = 30.0
+    retry_after_max: float = 120.0
+    timeout: float = 60.0
+    slow_rate: float = 1024.0
+    slow_after: float = 30.0
+
+
+class FetchError(Refused):
+    """The download cannot succeed; ``status`` is the HTTP status where there was one."""
+
+    def __init__(self, found: str, remedy: str = "", status: int = 0) -> None:
+        self.status = status
+        super().__init__(found, remedy)
+
+
+class _Again(Exception):
+    """This attempt failed; another one may not. ``wait``: seconds the server asked for."""
+
+    def __init__(self, reason: str, wait: float | None = None, limit: int | None = None) -> None:
+        self.wait = wait
+        self.limit = limit  # attempts after which this reason is final
+        super().__init__(reason)
+
+
+class Download:
+    """One file on a server. ``size`` in bytes where it is known; else learned from the answer."""
+
+    def __init__(self, url: str, size: int | None = None, policy: Policy | None = None) -> None:
+        self.url = url
+        self.size = size
+        self.retries = 0
+        self._expected = size is not None
+        self._policy = policy or Policy()
+        self._etag = ""
+        self._sleep: Callable[[float], None] = time.sleep
+
+    def chunks(self, start: int = 0) -> Generator[bytes, None, None]:
+        """The file's bytes from offset *start* on, whole or FetchError."""
+        offset, failed = start, 0
+        while self.size is None or offset < self.size:
+            before = offset
+            try:
+                for chunk in self._attempt(offset):
+                    offset += len(chunk)
+                    yield chunk
+                if self.size is None:
+                    self.size = offset  # no length was said: the end of the answer is the end
+            except _Again as again:
+                failed = 1 if offset > before else failed + 1
+                self._pause(again, failed, offset)
+
+    def _pause(self, again: _Again, failed: int, offset: int) -> None:
+        policy = self._policy
+        self.retries += 1
+        if failed >= min(policy.attempts, again.limit or policy.attempts):
+            where = f" after {offset} of {self.size} bytes" if offset else ""
+            raise FetchError(
+                f"{self.url}: {again}{where} ({failed} attempts).",
+                "Check that this host reaches the server, then run the same command again; it goes on here.",
+            ) from again
+        pause = min(policy.backoff * 2 ** (failed - 1), policy.backoff_max)
+        pause *= 0.75 + random.random() / 2  # noqa: S311 - spreads a fleet, hides nothing
+        if again.wait is not None:
+            pause = max(pause, min(again.wait, policy.retry_after_max))
+        self._sleep(pause)
+
+    def _attempt(self, offset: int) -> Generator[bytes, None, None]:
+        try:
+            with self._open(offset) as answer:
+                skip = self._check(answer, offset)
+                yield from self._read(answer, offset, skip)
+        except urllib.error.HTTPError as error:
+            raise self._refusal(error, offset) from error
+        except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
+            reason = getattr(error, "reason", "") or str(error) or type(error).__name__
+            raise _Again(f"{reason}") from error
+
+    def _open(self, offset: int) -> http.client.HTTPResponse:
+        headers = {"Accept-Encoding": "identity", "User-Agent": "lemonade-deploy"}
+        if offset:
+            headers["Range"] = f"bytes={offset}-"
+            if self._etag:
+                headers["If-Range"] = self._etag
+        request = urllib.request.Request(self.url, headers=headers)  # noqa: S310
+        if request.type not in ("http", "https"):
+            raise FetchError(f"{self.url}: only http and https are fetched.")
+        answer: http.client.HTTPResponse = urllib.request.urlopen(  # noqa: S310
+            request, timeout=self._policy.timeout
+        )
+        return answer
+
+    def _check(self, answer: http.client.HTTPResponse, offset: int) -> int:
+        """Compare what the headers say with what is known; bytes to skip before *offset*."""
+        etag = answer.headers.get("ETag", "")
+        self._etag = "" if etag.startswith("W/") else etag
+        if answer.status == 206:
+            found = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+            if not found or int(found[1]) != offset:
+                raise _Again(
+                    f"asked for bytes from {offset}, answered {answer.headers.get('Content-Range')!r}"
+                )
+            self._total(None if found[3] == "*" else int(found[3]))
+            return 0
+        length = answer.headers.get("Content-Length", "")
+        self._total(int(length) if length.isdigit() else None)
+        return offset
+
+    def _total(self, total: int | None) -> None:
+        if total is None or total == self.size:
+            return
+        if self.size is not None:
+            # Twice the same is no accident of a proxy: the file is another one.
+            raise _Again(f"expected {self.size} bytes, the server has {total}", limit=2)
+        self.size = total
+
+    def _read(self, answer: http.client.HTTPResponse, offset: int, skip: int) -> Generator[bytes, None, None]:
+        meter = _Meter(self._policy)
+        left = None if self.size is None else self.size - offset + skip
+        while left is None or left > 0:
+            began = time.monotonic()
+            chunk = answer.read1(READ if left is None else min(READ, left))
+            meter.note(len(chunk), time.monotonic() - began)
+            if not chunk:
+                break
+            left = None if left is None else left - len(chunk)
+            dropped, skip = min(skip, len(chunk)), max(skip - len(chunk), 0)
+            if dropped < len(chunk):
+                yield chunk[dropped:] if dropped else chunk
+        if left:
+            raise _Again(f"the connection ended {left} bytes too early")
+
+    def _refusal(self, error: urllib.error.HTTPError, offset: int) -> Exception:
+        if error.code in _TRANSIENT:
+            wait = _retry_after(error.headers.get("Retry-After", ""))
+            return _Again(f"HTTP {error.code} {error.reason}", wait)
+        if error.code == 416:
+            return _Again(f"the server has no bytes after {offset} (HTTP 416)", limit=2)
+        return FetchError(f"{self.url}: HTTP {error.code} {error.reason}.", status=error.code)
+
+
+class _Meter:
+    """Time spent waiting for bytes; a drip below the policy's rate is a failed attempt."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy, self._bytes, self._seconds = policy, 0, 0.0
+
+    def note(self, amount: int, seconds: float) -> None:
+        self._bytes += amount
+        self._seconds += seconds
+        if self._seconds < self._policy.slow_after:
+            return
+        if self._bytes < self._policy.slow_rate * self._seconds:
+            raise _Again(f"only {self._bytes} bytes in {self._seconds:.0f} s")
+        self._bytes, self._seconds = 0, 0.0
+
+
+def _retry_after(value: str) -> float | None:
+    """Seconds of a Retry-After header, which holds a number or a date."""
+    if value.strip().isdigit():
+        return float(value)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except (TypeError, ValueError):
+        return None
+
+
+def fetch_text(url: str, policy: Policy | None = None, limit: int = 1 << 16) -> str | None:
+    """A small text file; None where the server says 404. Raises FetchError."""
+    text = b""
+    try:
+        for chunk in Download(url, policy=policy).chunks():
+            text += chunk
+            if len(text) > limit:
+                raise FetchError(f"{url}: more than {limit} bytes.")
+    except FetchError as error:
+        if error.status == 404:
+            return None
+        raise
+    return text.decode("utf-8", "replace")

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unpack a tar stream below a fresh folder, refusing whatever could reach out of it.
+
+What is refused: absolute paths, `..`, control characters, links that leave the tree,
+members below a link, devices and fifos, set-uid files, the kit's own names. What is kept:
+hidden files, modes (without set-gid, sticky and world-writable bits), links and times;
+Python trusts a .pyc only while its source's time is unchanged. Owner is who unpacks: root.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+from .gunzip import ArchiveError
+from .manifest import OWN_PREFIX, Manifest
+from .tarstream import FILE, FOLDER, HARDLINK, SYMLINK, Member, Stream, members
+
+_KEEP = 0o775  # mode bits that survive
+
+
+class Sink(Protocol):
+    """Where members go; paths are relative, clean and checked."""
+
+    def folder(self, path: str, mode: int) -> None:
+        """Make a folder, or set the mode of the one that is there."""
+
+    def file(self, path: str, mode: int, mtime: int, content: Iterator[memoryview]) -> None:
+        """Make a regular file; *content* must be read to its end."""
+
+    def symlink(self, path: str, target: str) -> None:
+        """Make a symbolic link."""
+
+    def hardlink(self, path: str, target: str) -> None:
+        """Make *path* another name of the file *target*."""
+
+
+class Nowhere:
+    """A sink that keeps nothing: the controller computes a manifest only."""
+
+    def folder(self, path: str, mode: int) -> None:
+        """Nothing to do."""
+
+    def file(self, path: str, mode: int, mtime: int, content: Iterator[memoryview]) -> None:  # noqa: ARG002
+        """Read the content; it is hashed on its way."""
+        for _piece in content:
+            pass
+
+    def symlink(self, path: str, target: str) -> None:
+        """Nothing to do."""
+
+    def hardlink(self, path: str, target: str) -> None:
+        """Nothing to do."""
+
+
+class Disk:
+    """A sink that writes below *root*, a folder only this process knows."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root + "/"
+
+    def folder(self, path: str, mode: int) -> None:
+        """mkdir, then the exact mode (umask does not count)."""
+        real = self._root + path
+        if not os.path.isdir(real):
+            os.mkdir(real)
+        os.chmod(real, mode)
+
+    def file(self, path: str, mode: int, mtime: int, content: Iterator[memoryview]) -> None:
+        """Write a new file; an earlier member of that name is replaced."""
+        real = self._root + path
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            handle = os.open(real, flags, 0o600)
+        except FileExistsError:
+            os.unlink(real)
+            handle = os.open(real, flags, 0o600)
+        try:
+            for piece in content:
+                left = piece
+                while left:
+                    left = left[os.write(handle, left) :]
+            os.fchmod(handle, mode)
+            os.utime(handle, (mtime, mtime))
+        finally:
+            os.close(handle)
+
+    def symlink(self, path: str, target: str) -> None:
+        """Make the link, replacing an earlier file or link."""
+        self._clear(path)
+        os.symlink(target, self._root + path)
+
+    def hardlink(self, path: str, target: str) -> None:
+        """Link the file once more."""
+        self._clear(path)
+        os.link(self._root + target, self._root + path, follow_symlinks=False)
+
+    def _clear(self, path: str) -> None:
+        if os.path.lexists(self._root + path):
+            os.unlink(self._root + path)
+
+
+def unpack(chunks: Iterable[bytes], sink: Sink, limit: int | None = None) -> Manifest:
+    """Send every member of the tar stream to *sink*; returns the manifest of the tree.
+
+    *limit*: bytes of regular files after which the archive is not the expected one.
+    Raises ArchiveError (after *chunks* were read to their end) and OSError.
+    """
+    stream = Stream(chunks)
+    unpacker = _Unpacker(sink, limit)
+    try:
+        for member, content in members(stream):
+            unpacker.take(member, content)
+    except ArchiveError:
+        stream.drain()
+        raise
+    return unpacker.manifest
+
+
+class _Unpacker:
+    def __init__(self, sink: Sink, limit: int | None) -> None:
+        self.manifest = Manifest()
+        self._sink = sink
+        self._limit = limit
+
+    def take(self, member: Member, content: Iterator[memoryview]) -> None:
+        path = _clean(member.path)
+        if not path:  # the archive's root is "."
+            return
+        self._parents(path)
+        known = self.manifest.kind(path)
+        if known and (known == FOLDER) != (member.kind == FOLDER):
+            raise ArchiveError(f"{path}: a folder and something else under one name")
+        if member.kind == FOLDER:
+            self._folder(path, member.mode & _KEEP | 0o700)
+        elif member.kind == FILE:
+            self._file(path, member, content)
+        elif member.kind == SYMLINK:
+            _check_target(path, member.target)
+            self._sink.symlink(path, member.target)
+            self.manifest.add_link(path, member.target)
+        elif member.kind == HARDLINK:
+            self._hardlink(path, _clean(member.target))
+
+    def _parents(self, path: str) -> None:
+        parent = path.rpartition("/")[0]
+        if not parent:
+            return
+        kind = self.manifest.kind(parent)
+        if kind is None:
+            self._parents(parent)
+            self._folder(parent, 0o755)
+        elif kind != FOLDER:
+            raise ArchiveError(f"{path}: lies below {parent}, which is not a folder")
+
+    def _folder(self, path: str, mode: int) -> None:
+        self._sink.folder(path, mode)
+        self.manifest.add_folder(path, mode)
+
+    def _file(self, path: str, member: Member, content: Iterator[memoryview]) -> None:
+        if member.mode & 0o6000:
+            raise ArchiveError(f"{path}: set-uid or set-gid, which is refused")
+        if self._limit is not None and self.manifest.size + member.size > self._limit:
+            raise ArchiveError(f"{path}: unpacks to more than the expected {self._limit} bytes")
+        digest = hashlib.sha256()
+        mode = member.mode & _KEEP
+        self._sink.file(path, mode, member.mtime, _hashed(content, digest.update))
+        self.manifest.add_file(path, mode, member.size, digest.hexdigest())
+
+    def _hardlink(self, path: str, target: str) -> None:
+        known = self.manifest.file(target)
+        if known is None:
+            raise ArchiveError(f"{path}: a hard link to {target}, which is not a file of this archive")
+        if path != target:
+            self._sink.hardlink(path, target)
+            self.manifest.add_file(path, *known)
+
+
+def _hashed(content: Iterator[memoryview], update: Callable[[memoryview], None]) -> Iterator[memoryview]:
+    for piece in content:
+        update(piece)
+        yield piece
+
+
+def _clean(path: str) -> str:
+    """The path without `./` and doubled slashes; empty for the root itself."""
+    if path.startswith("/"):
+        raise ArchiveError(f"{path}: an absolute path, which is refused")
+    if not path.isprintable() and any(ord(letter) < 32 or ord(letter) == 127 for letter in path):
+        raise ArchiveError(f"{path!r}: control characters in a name, which are refused")
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise ArchiveError(f"{path}: a path with `..`, which is refused")
+    if parts and parts[0].startswith(OWN_PREFIX):
+        raise ArchiveError(f"{path}: a name that lemonade-deploy itself uses, which is refused")
+    return "/".join(parts)
+
+
+def _check_target(path: str, target: str) -> None:
+    """A link's target may climb (`..` first, then names), but never out of the tree.
+
+    `..` after a name is refused too: behind another link it would climb from elsewhere.
+    """
+    parts = [part for part in target.split("/") if part not in ("", ".")]
+    climbs = 0
+    while climbs < len(parts) and parts[climbs] == "..":
+        climbs += 1
+    leaves = target.startswith("/") or climbs > path.count("/") or ".." in parts[climbs:]
+    if leaves or not target or any(ord(letter) < 32 for letter in target):
+        raise ArchiveError(f"{path}: a link to {target!r}, which leaves the bundle and is refused")

@@ -1,0 +1,214 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Module vllm_bundle: the vLLM ROCm bundle of one release, verified, behind an atomic link."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: vllm_bundle
+version_added: "0.1.0"
+short_description: Lay down a vLLM ROCm bundle, verified, and make it the current one
+description:
+  - Fetches the bundle of one release tag from its split parts or its single archive, compares every part
+    with the sha256 of the lock file while it streams, unpacks it beside the final folder, checks it without
+    starting the GPU, and only then gives it its name and swaps the link C(current).
+  - Killed or disconnected at any point, the host has the old bundle or the new one; the next run goes on
+    by range from the parts that are there.
+  - Installs the packages that the bundled compiler needs, writes the launcher that Lemonade starts, keeps
+    previous bundles, and removes older ones unless a running process still uses them.
+  - On a host where all of this is done already it reads one record and a few file sizes, no file of the
+    bundle.
+options:
+  tag:
+    description: Release tag with its family, for example C(vllm0.22.1-rocm7.13.0-gfx1151). Never C(latest).
+    type: str
+    required: true
+  family:
+    description: Family of the host's GPU; the lock entry must be for it.
+    type: str
+    required: true
+  lock:
+    description: Content of the lock file, parsed; the only source of digests. Left out where there is none.
+    type: dict
+  lock_file:
+    description: Name of the lock file on the controller, for messages.
+    type: str
+    default: lemonade-deploy.lock
+  inventory:
+    description: Name of the inventory, for the remedy in messages.
+    type: str
+    default: ""
+  base_url:
+    description: Where releases are; the tag and the asset's name are appended.
+    type: str
+    default: https://github.com/lemonade-sdk/vllm-rocm/releases/download
+  keep:
+    description: How many previous bundles stay on the disk.
+    type: int
+    default: 1
+  packages:
+    description: Packages that the bundled compiler needs on the host (the C library's headers).
+    type: list
+    elements: str
+    default: [libc6-dev]
+attributes:
+  check_mode:
+    support: full
+    description: Predicts every change, downloads nothing.
+  diff_mode:
+    support: full
+    description: Shows which bundle is current before and after.
+  platform:
+    support: full
+    platforms: linux
+    description: Linux on x86-64.
+author:
+  - The lemonade-deploy authors (@lemonade-deploy)
+"""
+
+EXAMPLES = r"""
+- name: The bundle that preflight decided on
+  lemonade.deploy.vllm_bundle:
+    tag: "{{ ansible_facts.lemonade_deploy.decision.release.tag }}"
+    family: "{{ ansible_facts.lemonade_deploy.decision.release.family }}"
+    lock: "{{ lookup('ansible.builtin.file', 'lemonade-deploy.lock') | from_yaml }}"
+
+- name: From a mirror in the LAN, with two previous bundles kept
+  lemonade.deploy.vllm_bundle:
+    tag: vllm0.22.1-rocm7.13.0-gfx1151
+    family: gfx1151
+    lock: "{{ lookup('ansible.builtin.file', 'lemonade-deploy.lock') | from_yaml }}"
+    base_url: http://mirror.example/vllm-rocm
+    keep: 2
+"""
+
+RETURN = r"""
+changes:
+  description: What was, or in check mode would be, done.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    layer:
+      description: Always C(vllm_rocm).
+      type: str
+    object:
+      description: What is changed, without a version.
+      type: str
+    action:
+      description: A verb.
+      type: str
+    detail:
+      description: For people.
+      type: str
+bundle:
+  description: The bundle that is, or in check mode would be, current.
+  returned: success
+  type: dict
+  contains:
+    tag:
+      description: Release tag.
+      type: str
+    path:
+      description: Folder of this version on the host.
+      type: str
+    digest:
+      description: Digest of the tree's manifest, after C(sha256:); empty where only a run can know it.
+      type: str
+lay_down:
+  description: How the work went; all zero where nothing had to be fetched.
+  returned: success
+  type: dict
+  contains:
+    fetched_bytes:
+      description: Bytes that came over the network.
+      type: int
+    retries:
+      description: Requests that failed and were made again.
+      type: int
+    seconds:
+      description: Time to stream, verify and unpack.
+      type: float
+    static_check_seconds:
+      description: Time of the static checks.
+      type: float
+    notes:
+      description: What the user should know, for example that parts could not be kept for resuming.
+      type: list
+      elements: str
+failure:
+  description: Layer, message and remedy.
+  returned: failure
+  type: dict
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.lemonade.deploy.plugins.module_utils import bundle
+from ansible_collections.lemonade.deploy.plugins.module_utils.bundle_install import Order, Stats
+from ansible_collections.lemonade.deploy.plugins.module_utils.bundle_lock import locked_release
+from ansible_collections.lemonade.deploy.plugins.module_utils.bundle_plan import (
+    LAYER,
+    Wanted,
+    plan_bundle,
+    refuse_early,
+)
+from ansible_collections.lemonade.deploy.plugins.module_utils.change import Change
+from ansible_collections.lemonade.deploy.plugins.module_utils.host import Host
+from ansible_collections.lemonade.deploy.plugins.module_utils.lock import LockError
+from ansible_collections.lemonade.deploy.plugins.module_utils.module import Refused, fail, run_module
+
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "tag": {"type": "str", "required": True},
+    "family": {"type": "str", "required": True},
+    "lock": {"type": "dict"},
+    "lock_file": {"type": "str", "default": "lemonade-deploy.lock"},
+    "inventory": {"type": "str", "default": ""},
+    "base_url": {
+        "type": "str",
+        "default": "https://github.com/lemonade-sdk/vllm-rocm/releases/download",
+    },
+    "keep": {"type": "int", "default": 1},
+    "packages": {"type": "list", "elements": "str", "default": ["libc6-dev"]},
+}
+
+
+def main() -> None:
+    """Read the arguments, find the release in the lock, plan and carry out."""
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    asked = module.params
+    try:
+        release = locked_release(
+            asked["lock"], asked["lock_file"], asked["tag"], asked["family"], asked["inventory"]
+        )
+    except Refused as refusal:
+        fail(module, LAYER, refusal.found, refusal.remedy)
+        return
+    except LockError as error:
+        fail(
+            module,
+            LAYER,
+            str(error),
+            "Correct the lock file, or write it anew with `lemonade-deploy depot lock`.",
+        )
+        return
+    host, stats = Host(), Stats()
+    wanted = Wanted(Order(release, asked["base_url"]), asked["keep"], tuple(asked["packages"]))
+
+    def observe() -> bundle.Observed:
+        return bundle.observe(host, release, wanted.packages)
+
+    def plan() -> list[Change]:
+        observed = observe()
+        refuse_early(host, observed, wanted)
+        return plan_bundle(observed, wanted, stats)
+
+    def extra(_changes: list[Change]) -> dict[str, Any]:
+        return {"bundle": bundle.public(observe(), release), "lay_down": stats.public()}
+
+    run_module(module, LAYER, plan, host, extra)
+
+
+if __name__ == "__main__":
+    main()
