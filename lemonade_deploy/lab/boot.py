@@ -20,6 +20,7 @@ class Driver:
     parameters: dict[str, str] = field(default_factory=dict)  # amdgpu's
     ttm_module: str = "ttm"  # amdttm beside a DKMS driver
     ttm_parameters: dict[str, str] = field(default_factory=dict)
+    mes_firmware: int | None = None  # version of gfx1151's MES firmware that it found
 
 
 @dataclass(frozen=True)

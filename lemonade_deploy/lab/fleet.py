@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import inventory, keys, network, state
+from . import inventory, keys, network, servers, state
 from .host import Host, furnish
+from .layers import layers
 from .network import Network
-from .paths import state_dir
-from .root import base_root
+from .paths import cache_dir, state_dir
+from .profiles import DEFAULT_PROFILE, find
 from .say import say, step
+from .services.assembly import Services
 from .shell import Completed, LabUsageError, check_machine, run
 from .state import HostRecord, LabState
 
@@ -46,21 +49,26 @@ class Lab:
             raise LabUsageError(f"no lab host is called {name!r} (there: {known})")
         return hosts[name]
 
-    def up(self, names: Sequence[str], profile: str = "strix-halo-dirty", engine: str = "vllm") -> None:
+    def up(self, names: Sequence[str], profile: str = DEFAULT_PROFILE, engine: str = "vllm") -> None:
         """Make sure that the hosts *names* stand; those that exist already stay as they are."""
+        find(profile)
         with state.locked() as now:
+            self._check_engine(now, engine)
             network.check_free(self.network)
             network.raise_sysctls(now)
             self.network.bring_up()
-            fresh = [name for name in names if name not in now.hosts]
-            for name in fresh:
-                now.hosts[name] = HostRecord(name, now.free_index(), profile, engine)
-                state.save(now)
-            self._publish(now)
+            served = servers.make_archives()
+            servers.start(now, self.network, served)
+            servers.make_engine(engine)
+            for name in names:
+                if name not in now.hosts:
+                    now.hosts[name] = HostRecord(name, now.free_index(), profile, engine)
+                    state.save(now)
+            self._publish(now, served)
             for name in names:
                 host = self._host(now.hosts[name])
-                if name in fresh or not (host.folder / "lower.json").exists():
-                    self._install(host)
+                if not (host.folder / "lower.json").exists():
+                    self._install(host, served)
                 host.power_on()
             with step(f"booting {', '.join(names)}"):
                 for name in names:
@@ -72,33 +80,52 @@ class Lab:
 
     def reset(self, name: str) -> None:
         """Give a host a fresh disk of its profile and boot it; address and host key stay."""
-        with state.locked():
+        with state.locked() as now:
             host = self.host(name)
             host.remove()
-            self._install(host)
+            self.network.bring_up()
+            served = servers.make_archives()
+            servers.start(now, self.network, served)
+            self._install(host, served)
             host.power_on()
-            host.wait_ready()
+            with step(f"booting {name}"):
+                host.wait_ready()
 
-    def down(self) -> None:
-        """Remove all hosts and put back what the lab raised; fine where nothing is up."""
+    def down(self, purge: bool = False) -> None:
+        """Remove all hosts and put back what the lab raised; fine where nothing is up.
+
+        ``purge`` also deletes keys, inventory, downloads and everything built.
+        """
         with state.locked() as now:
             for record in list(now.hosts.values()):
                 self._host(record).remove()
                 del now.hosts[record.name]
                 state.save(now)
+            servers.stop(now, self.network)
             self.network.take_down()
             network.restore_sysctls(now)
-            self._publish(now)
-        say(f"down; keys and inventory stay in {state_dir()}, downloads and roots in the cache")
+            self.inventory_path.unlink(missing_ok=True)
+        if purge:
+            for folder in (state_dir(), cache_dir()):
+                shutil.rmtree(folder, ignore_errors=False)
+        say("down" if purge else f"down; keys stay in {state_dir()}, downloads and roots in {cache_dir()}")
 
     def _host(self, record: HostRecord) -> Host:
         return Host(record, self.network)
 
-    def _install(self, host: Host) -> None:
-        host.folder.mkdir(parents=True, exist_ok=True)
-        host.make_disk([base_root()])
-        furnish(host, [], None)
+    def _check_engine(self, now: LabState, engine: str) -> None:
+        others = {host.engine for host in now.hosts.values()} - {engine}
+        if others:
+            raise LabUsageError(
+                f"this lab serves the engine {others.pop()}, and one lab has one engine:"
+                " `lemonade-deploy lab down` first"
+            )
 
-    def _publish(self, now: LabState) -> None:
+    def _install(self, host: Host, served: Services) -> None:
+        host.folder.mkdir(parents=True, exist_ok=True)
+        host.make_disk(layers(find(host.record.profile).recipe, self.network, served))
+        furnish(host, served.hostnames)
+
+    def _publish(self, now: LabState, served: Services) -> None:
         keys.write_known_hosts(now, self.network)
-        inventory.write(now, self.network)
+        inventory.write(now, self.network, served)

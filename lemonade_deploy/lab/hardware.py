@@ -21,7 +21,6 @@ class Gpu:
     pci_address: str
     simd_count: int
     vram: int
-    gtt: int
     apu: bool
     name: str
     simd_per_cu: int = 2
@@ -70,7 +69,6 @@ STRIX_HALO = Gpu(
     pci_address="0000:c5:00.0",
     simd_count=80,
     vram=GIB // 2,
-    gtt=62 * GIB,
     apu=True,
     name="Radeon 8060S",
     revision=0xC1,
@@ -81,7 +79,6 @@ STRIX_POINT = Gpu(
     pci_address="0000:c4:00.0",
     simd_count=32,
     vram=GIB // 2,
-    gtt=15 * GIB,
     apu=True,
     name="Radeon 890M",
 )
@@ -91,7 +88,6 @@ RX_7900_XTX = Gpu(
     pci_address="0000:03:00.0",
     simd_count=192,
     vram=24 * GIB,
-    gtt=15 * GIB,
     apu=False,
     name="Radeon RX 7900 XTX",
     array_count=12,
@@ -102,7 +98,6 @@ RX_9070_XT = Gpu(
     pci_address="0000:03:00.0",
     simd_count=128,
     vram=16 * GIB,
-    gtt=15 * GIB,
     apu=False,
     name="Radeon RX 9070 XT",
     array_count=8,

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -188,8 +189,8 @@ def unmount(root: Path) -> None:
     run(["umount", root])
 
 
-def furnish(host: Host, hostnames: list[str], authority: str | None) -> None:
-    """Write what makes a fresh disk this host: name, keys, names of the lab's servers, its CA."""
+def furnish(host: Host, hostnames: Sequence[str]) -> None:
+    """Write what makes a fresh disk this host: its name and keys, and the names of the lab's servers."""
     root, name = host.root, host.record.name
     etc = root / "etc"
     (etc / "hostname").write_text(name + "\n", encoding="utf-8")
@@ -212,8 +213,3 @@ def furnish(host: Host, hostnames: list[str], authority: str | None) -> None:
     authorized.write_text(keys.public(keys.client_key()) + "\n", encoding="utf-8")
     for path in (ssh, authorized):
         os.chown(path, ids.st_uid, ids.st_gid)
-    if authority is not None:
-        trust = root / "usr/local/share/ca-certificates/lemonade-lab.crt"
-        trust.parent.mkdir(parents=True, exist_ok=True)
-        trust.write_text(authority, encoding="utf-8")
-        run(["chroot", root, "update-ca-certificates"])

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from . import keys
+from .engine import SMOLLM
 from .network import Network
 from .paths import state_dir
+from .services.assembly import Services
 from .state import LabState
 
 HEADER = "# Written by `lemonade-deploy lab`: simulated hosts. Changes are lost.\n"
@@ -20,7 +23,7 @@ def path() -> Path:
     return state_dir() / "inventory" / "hosts.yml"
 
 
-def write(state: LabState, network: Network) -> None:
+def write(state: LabState, network: Network, served: Services) -> None:
     """Write the inventory of *state*."""
     hosts = {host.name: {"ansible_host": network.address(host)} for host in state.hosts.values()}
     content = {
@@ -32,11 +35,22 @@ def write(state: LabState, network: Network) -> None:
                 "ansible_ssh_private_key_file": str(keys.client_key()),
                 "ansible_ssh_common_args": _common_args(),
                 "ansible_python_interpreter": "/usr/bin/python3",
+                **lab_variables(served),
             },
         }
     }
     path().parent.mkdir(parents=True, exist_ok=True)
     path().write_text(HEADER + yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+
+
+def lab_variables(served: Services) -> dict[str, Any]:
+    """What differs from the real world, and only by the roles' public variables."""
+    return {
+        "amdgpu_driver_repo_key_fingerprint": served.fingerprints["amd"],
+        "lemonade_server_ppa_fingerprint": served.fingerprints["ppa"],
+        "lemonade_server_vllm_args": "--kv-cache-memory-bytes 256M",
+        "models_wanted": [{"name": SMOLLM.name, "checkpoint": SMOLLM.repository}],
+    }
 
 
 def _common_args() -> str:

@@ -22,7 +22,7 @@ SUITE = "forky"
 PACKAGES = (
     *("systemd", "systemd-sysv", "dbus", "udev", "openssh-server", "sudo", "passwd", "mount", "procps"),
     *("python3", "python3-apt", "ca-certificates", "gnupg", "curl", "iproute2", "zstd"),
-    *("kmod", "initramfs-tools", "dkms", "make", "patch", "pciutils"),
+    *("kmod", "initramfs-tools", "dkms", "make", "patch", "pciutils", "linux-base"),
     *("grub-common", "grub2-common", "grub-pc-bin"),
     "libnuma1",  # the vLLM CPU engine links it
 )
@@ -66,10 +66,11 @@ GUEST_FILES = {
     "firmware-view.service": ("usr/lib/systemd/system/lemonade-lab-firmware.service", 0o644),
     "firmware-view": ("usr/lib/lemonade-lab/firmware-view", 0o755),
     "uname": ("usr/bin/uname", 0o755),
+    "systemd-detect-virt": ("usr/bin/systemd-detect-virt", 0o755),
     "grub-probe": ("usr/sbin/grub-probe", 0o755),
     "framebuffer-hook": ("usr/share/initramfs-tools/hooks/lemonade-lab-framebuffer", 0o755),
 }
-DIVERTED = ("/usr/bin/uname", "/usr/sbin/grub-probe")
+DIVERTED = ("/usr/bin/uname", "/usr/sbin/grub-probe", "/usr/bin/systemd-detect-virt")
 
 
 def mirror() -> str:
@@ -104,7 +105,7 @@ def base_root() -> Path:
     with step(f"making the base root (Debian {SUITE} by mmdebstrap, once)"):
         _bootstrap(building)
         _make_it_ubuntu_like(building)
-    os.rename(building, done)
+    building.rename(done)
     return done
 
 
@@ -160,5 +161,8 @@ def _make_it_ubuntu_like(root: Path) -> None:
         'GRUB_CMDLINE_LINUX_DEFAULT="quiet splash"\nGRUB_CMDLINE_LINUX=""\nGRUB_DISABLE_OS_PROBER=true\n',
     )
     (root / "boot/grub").mkdir(parents=True, exist_ok=True)
+    # What grub-install leaves behind; the kernels' hooks only renew an existing grub.cfg.
+    run(["chroot", root, "grub-editenv", "/boot/grub/grubenv", "create"])
+    (root / "boot/grub/grub.cfg").touch()
     # One id for all hosts: it stands in GRUB's menu entries, which belong to shared layers.
     _put(root, "usr/lib/lemonade-lab/root-uuid", "0b9e0f5c-6f0e-4d0a-9d3c-4c454d4f4e21\n")

@@ -61,6 +61,7 @@ def run(
     stdin: str | None = None,
     env: Mapping[str, str] | None = None,
     timeout: float | None = None,
+    cwd: Path | None = None,
 ) -> Completed:
     """Run *argv* without a shell; with ``check`` a non-zero code raises LabError. Timeout in seconds."""
     words = [str(word) for word in argv]
@@ -73,6 +74,7 @@ def run(
         text=True,
         errors="replace",
         timeout=timeout,
+        cwd=cwd,
         check=False,
     )
     if check and done.returncode != 0:
@@ -82,7 +84,7 @@ def run(
 
 
 def start_time(pid: int) -> int | None:
-    """Start time of a live process in clock ticks since boot (proc(5), field 22); None when gone or zombie."""
+    """Start time of a process in clock ticks since boot (proc(5), field 22); None when gone or zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:

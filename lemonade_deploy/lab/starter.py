@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
 from . import firmware, state
+from .grubmenu import Stuck
 from .host import Host
 from .network import Network
 from .say import say
@@ -40,7 +42,12 @@ def argv(host: Host) -> list[str]:
 
 def boot_once(host: Host) -> int:
     """One boot, from the firmware to the power being off; returns nspawn's exit code."""
-    boot = firmware.boot(host)
+    try:
+        boot = firmware.boot(host)
+    except Stuck as stuck:
+        say(f"{host.record.name}: never comes up: {stuck}")
+        wait_for_the_plug(host)
+        return 0
     say(f"{host.record.name}: boots {boot.entry or 'without a kernel of its own'} — {boot.reason}")
     with (host.folder / "console.log").open("ab") as console:
         child = subprocess.Popen(
@@ -52,6 +59,12 @@ def boot_once(host: Host) -> int:
         )
         host.remember("nspawn", child.pid)
         return child.wait()
+
+
+def wait_for_the_plug(host: Host) -> None:
+    """A machine that hangs stays powered on until somebody pulls the plug."""
+    while not host.stop_file.exists():
+        time.sleep(0.2)
 
 
 def main() -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -50,7 +49,7 @@ def write_json(path: Path, content: object, mode: int = 0o644) -> None:
     temporary = path.with_name(path.name + ".new")
     temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     temporary.chmod(mode)
-    os.replace(temporary, path)
+    temporary.replace(path)
 
 
 def read_json(path: Path) -> Any:

@@ -14,13 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .boot import Boot, Driver
-from .hardware import GIB, Gpu, Hardware
+from .hardware import Gpu, Hardware
+from .udev import Permissions
 
 KFD_MAJOR_STANDIN = os.makedev(1, 3)  # the numbers of /dev/null: the node exists, nothing answers
 PAGE = 4096
 
 
-def write(view: Path, hardware: Hardware, boot: Boot, render_gid: int, video_gid: int) -> None:
+def write(view: Path, hardware: Hardware, boot: Boot, permissions: Permissions) -> None:
     """Make *view* anew for *boot*."""
     if view.exists():
         shutil.rmtree(view)
@@ -36,26 +37,38 @@ def write(view: Path, hardware: Hardware, boot: Boot, render_gid: int, video_gid
         _pci_device(view / "pci" / gpu.pci_address, gpu)
     if boot.driver is not None:
         shown = [gpu for gpu in hardware.gpus if gpu.gfx in boot.driver.gfx]
-        _driver_up(view, shown, boot.driver, (render_gid, video_gid))
+        _driver_up(view, shown, boot.driver, permissions)
 
 
-def _driver_up(view: Path, gpus: list[Gpu], driver: Driver, gids: tuple[int, int]) -> None:
+def memory_bytes() -> int:
+    """The memory of the machine, which its lab hosts show, too."""
+    text = Path("/proc/meminfo").read_text(encoding="ascii")
+    return int(text.split("MemTotal:", 1)[1].split()[0]) * 1024
+
+
+def gtt_bytes(driver: Driver) -> int:
+    """Size of the GTT that the driver sets up (amdgpu_ttm_init): gttsize in MiB, else ttm's limit."""
+    size = int(driver.parameters.get("gttsize", "-1"))
+    if size >= 0:
+        return size * 1024**2
+    return int(driver.ttm_parameters["pages_limit"]) * PAGE
+
+
+def _driver_up(view: Path, gpus: list[Gpu], driver: Driver, permissions: Permissions) -> None:
     _module(view / "module/amdgpu", driver.srcversion, driver.version, driver.parameters)
     _module(view / "module" / driver.ttm_module, driver.srcversion, driver.version, driver.ttm_parameters)
     nodes = view / "class/kfd/kfd/topology/nodes"
     _text(nodes / "0/gpu_id", "0")
     _text(nodes / "0/properties", f"cpu_cores_count {os.cpu_count()}\nsimd_count 0\ngfx_target_version 0")
     _text(view / "class/kfd/kfd/dev", "1:3")
-    _node(view / "dev/kfd", 0o660, gids[0])
-    pages = driver.ttm_parameters.get("pages_limit")
+    _node(view / "dev/kfd", *permissions.of("kfd", "kfd"))
     for number, gpu in enumerate(gpus):
         _text(nodes / f"{number + 1}/gpu_id", str(50000 + number))
         _text(nodes / f"{number + 1}/name", "ip discovery")
         _text(nodes / f"{number + 1}/properties", kfd_properties(gpu, number, driver.cwsr))
-        for link, node in ((f"card{number}", f"card{number}"), ("renderD", f"renderD{128 + number}")):
-            device = view / "class/drm" / node / "device"
-            _drm_device(device, gpu, int(pages) * PAGE if pages else gpu.gtt)
-            _node(view / "dev/dri" / node, 0o660, gids[0] if link == "renderD" else gids[1])
+        for node in (f"card{number}", f"renderD{128 + number}"):
+            _drm_device(view / "class/drm" / node / "device", gpu, driver)
+            _node(view / "dev/dri" / node, *permissions.of("drm", node))
 
 
 def kfd_properties(gpu: Gpu, number: int, cwsr: str) -> str:
@@ -79,12 +92,13 @@ def kfd_properties(gpu: Gpu, number: int, cwsr: str) -> str:
     return "\n".join(f"{name} {value}" for name, value in values.items())
 
 
-def _drm_device(device: Path, gpu: Gpu, gtt: int) -> None:
+def _drm_device(device: Path, gpu: Gpu, driver: Driver) -> None:
     _text(device / "vendor", "0x1002")
     _text(device / "device", f"{gpu.pci_device:#06x}")
     _text(device / "mem_info_vram_total", str(gpu.vram))
-    _text(device / "mem_info_gtt_total", str(min(gtt, 1024 * GIB)))
-    _text(device / "fw_version/mes_fw_version", f"{gpu.mes_firmware:#010x}")
+    _text(device / "mem_info_gtt_total", str(gtt_bytes(driver)))
+    firmware = gpu.mes_firmware if driver.mes_firmware is None else driver.mes_firmware
+    _text(device / "fw_version/mes_fw_version", f"{firmware:#010x}")
     if not gpu.apu:
         _text(device / "board_info", "type : cem")
     _text(
@@ -118,7 +132,7 @@ def _module(folder: Path, srcversion: str, version: str | None, parameters: Mapp
         _text(folder / "parameters" / name, value)
 
 
-def _node(path: Path, mode: int, gid: int) -> None:
+def _node(path: Path, gid: int, mode: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     os.mknod(path, mode | stat.S_IFCHR, KFD_MAJOR_STANDIN)
     os.chown(path, 0, gid)
@@ -138,7 +152,7 @@ def _copy_links(source: Path, target: Path) -> None:
     for entry in source.iterdir():
         copy = target / entry.name
         if entry.is_symlink():
-            copy.symlink_to(os.readlink(entry))
+            copy.symlink_to(entry.readlink())
         elif entry.is_dir():
             _copy_links(entry, copy)
 
