@@ -48,6 +48,13 @@ def _installed(host: Host, module: str, version: str, kernels: list[str]) -> lis
     return sorted({*linked, *present})
 
 
+def _has_source(host: Host, folder: str) -> bool:
+    """Whether dkms.conf is there; ``source`` is a link that names an absolute path on the host."""
+    target = host.readlink(f"{folder}/source")
+    source = target if target is not None and target.startswith("/") else f"{folder}/source"
+    return host.exists(f"{source}/dkms.conf")
+
+
 def _failed_build(host: Host, folder: str, built: list[str]) -> tuple[str | None, str | None]:
     """(log, kernel) of a failed build: dkms leaves its build folder only then."""
     for log in (f"{folder}/build/make.log", *host.glob(f"{folder}/*/*/log/make.log")):
@@ -78,7 +85,7 @@ def read_versions(host: Host, module: str = MODULE) -> list[Version]:
                 path=folder,
                 built=tuple(built),
                 installed=tuple(_installed(host, module, name, built)),
-                broken=not host.exists(f"{folder}/source/dkms.conf"),
+                broken=not _has_source(host, folder),
                 failed_log=log,
                 failed_kernel=kernel,
             )

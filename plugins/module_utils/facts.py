@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything preflight and doctor know of a host, gathered once, through files where there is one."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from . import (
+    activation,
+    apt_keys,
+    apt_pins,
+    apt_sources,
+    disk,
+    dkms,
+    dpkg,
+    environment,
+    kfd,
+    memory,
+    modprobe_conf,
+    paths,
+)
+from . import amdgpu_module as kernel_module
+from . import secure_boot as secure_boot_state
+from .apt_formats import Entry
+from .distribution import Distribution, read_distribution
+from .gpus import Gpu, read_gpus, supported, unjoined
+from .host import Host
+from .lemond_overrides import Override, overrides
+from .service_user import Access, read_access
+
+# AMD's key for repo.radeon.com.
+KEY_FINGERPRINT = "CA8BB4727A47B4D09B4EE8969386B48A1A693C5C"
+FIRMWARE_SHADOW = "/lib/firmware/updates/amdgpu"
+DKMS_PACKAGES = ("amdgpu-dkms", "rock-dkms")
+
+
+@dataclass(frozen=True)
+class Apt:
+    """AMD's apt sources, their keys and pins. ``keys`` are those of the active driver entries."""
+
+    entries: tuple[Entry, ...] = ()
+    keys: tuple[apt_keys.KeyState, ...] = ()
+    repository_pin: apt_pins.Pin | None = None
+    own_pin: apt_pins.Pin | None = None
+    malformed_pins: tuple[apt_pins.Pin, ...] = ()
+
+    @property
+    def drivers(self) -> list[Entry]:
+        """Active entries of the driver repository."""
+        return apt_sources.active(entry for entry in self.entries if apt_sources.is_driver(entry))
+
+
+@dataclass(frozen=True)
+class Dpkg:
+    """The packages of interest that dpkg knows, and what it left half-way."""
+
+    packages: dict[str, dpkg.Package]
+    unfinished: tuple[dpkg.Package, ...] = ()
+    interrupted: bool = False
+
+    def version(self, name: str) -> str | None:
+        """Version of an installed package, or None."""
+        package = self.packages.get(name)
+        return package.version if package is not None and package.installed else None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One host. Sizes are bytes unless the name says otherwise."""
+
+    distribution: Distribution
+    kernel: str
+    gpus: tuple[Gpu, ...]
+    stray_nodes: tuple[kfd.Node, ...]
+    loaded: kernel_module.Loaded
+    on_disk: kernel_module.OnDisk
+    disk_srcversion: str | None
+    due: tuple[str, ...]
+    dkms: tuple[dkms.Version, ...]
+    dpkg: Dpkg
+    apt: Apt
+    blacklists: tuple[modprobe_conf.Blacklisted, ...]
+    traps: tuple[modprobe_conf.Trap, ...]
+    secure_boot: bool
+    dkms_signer: str | None
+    access: Access
+    memory_kib: int
+    gtt_pages: int | None
+    overrides: tuple[Override, ...]
+    hsa_overrides: tuple[environment.Stray, ...]
+    firmware_shadow: bool
+    bundle_free: int
+    boot_free: int
+
+    @property
+    def supported(self) -> list[Gpu]:
+        """GPUs that a bundle is published for, the serving one first."""
+        return supported(self.gpus)
+
+    @property
+    def dkms_installed(self) -> bool:
+        """Whether a package of AMD's DKMS driver is installed."""
+        return any(self.dpkg.version(name) is not None for name in DKMS_PACKAGES)
+
+    @property
+    def module_changed(self) -> bool:
+        """Whether the module on disk is another one than the loaded: a boot is due."""
+        both = (self.loaded.srcversion, self.disk_srcversion)
+        return None not in both and both[0] != both[1]
+
+    def public(self) -> dict[str, Any]:
+        """What goes into ``ansible_facts``: small, numbers and names, no file contents."""
+        return {
+            "distribution": {"id": self.distribution.id, "version": self.distribution.version},
+            "kernel": self.kernel,
+            "gpu": [gpu.public() for gpu in self.gpus],
+            "module": {
+                "loaded": asdict(self.loaded),
+                "on_disk": asdict(self.on_disk),
+                "changed": self.module_changed,
+            },
+            "dkms": [
+                {
+                    "version": v.version,
+                    "installed": list(v.installed),
+                    "broken": v.broken,
+                    "failed": v.failed_kernel,
+                }
+                for v in self.dkms
+            ],
+            "packages": {
+                name: package.version for name, package in self.dpkg.packages.items() if package.installed
+            },
+            "dpkg_unfinished": [package.name for package in self.dpkg.unfinished],
+            "apt": [
+                {
+                    "file": entry.path,
+                    "line": entry.line,
+                    "uri": entry.uri,
+                    "suite": entry.suite,
+                    "enabled": entry.enabled,
+                    "version": apt_sources.version(entry) if apt_sources.is_driver(entry) else None,
+                    "signed_by": entry.signed_by if entry.signed_by.startswith("/") else "",
+                }
+                for entry in self.apt.entries
+            ],
+            "secure_boot": self.secure_boot,
+            "memory_kib": self.memory_kib,
+            "disk_free": {"bundle": self.bundle_free, "boot": self.boot_free},
+        }
+
+
+def _read_apt(host: Host, fingerprint: str, now: float) -> Apt:
+    entries = [e for e in apt_sources.entries(apt_sources.read_sources(host)) if apt_sources.is_amd(e)]
+    drivers = apt_sources.active(entry for entry in entries if apt_sources.is_driver(entry))
+    keys: dict[str, apt_keys.KeyState] = {}
+    for entry in drivers:
+        state = apt_keys.entry_key(host, entry, fingerprint, now)
+        keys.setdefault(state.path, state)
+    pins = apt_pins.read_pins(host)
+    return Apt(
+        tuple(entries),
+        tuple(keys.values()),
+        apt_pins.repository_pin(pins),
+        apt_pins.own_pin(pins),
+        tuple(apt_pins.malformed(pins)),
+    )
+
+
+def _of_interest(name: str) -> bool:
+    return name.startswith(("amdgpu-", "rock-dkms", "rocm-dkms", "lemonade-server", "linux-firmware"))
+
+
+def _read_dpkg(host: Host) -> Dpkg:
+    packages = dpkg.packages(host)
+    return Dpkg(
+        {name: packages[name] for name in sorted(packages) if _of_interest(name)},
+        tuple(dpkg.unfinished(packages)),
+        dpkg.interrupted(host),
+    )
+
+
+def _dkms_signer(host: Host, on_disk: kernel_module.OnDisk, secure: bool) -> str | None:
+    # Only asked where it matters: without Secure Boot nobody looks at signatures.
+    if not secure or on_disk.origin != kernel_module.DKMS or on_disk.path is None:
+        return None
+    return secure_boot_state.module_signer(host, on_disk.path)
+
+
+def read_facts(
+    host: Host,
+    *,
+    fingerprint: str = KEY_FINGERPRINT,
+    service_user: str = "lemonade",
+    now: float | None = None,
+) -> Facts:
+    """Look at the whole host; changes nothing. *now* is seconds since 1970 (default: the clock)."""
+    kernel = host.running_kernel()
+    loaded = kernel_module.read_loaded(host)
+    on_disk = kernel_module.on_disk(host, kernel)
+    secure = secure_boot_state.enabled(host)
+    known = loaded.srcversion is not None and on_disk.origin != kernel_module.NONE
+    return Facts(
+        distribution=read_distribution(host),
+        kernel=kernel,
+        gpus=tuple(read_gpus(host, loaded.origin)),
+        stray_nodes=tuple(unjoined(host)),
+        loaded=loaded,
+        on_disk=on_disk,
+        disk_srcversion=kernel_module.srcversion(host, kernel) if known else None,
+        due=tuple(_due_reasons(host)),
+        dkms=tuple(dkms.read_versions(host)),
+        dpkg=_read_dpkg(host),
+        apt=_read_apt(host, fingerprint, time.time() if now is None else now),
+        blacklists=tuple(modprobe_conf.blacklists(host)),
+        traps=tuple(modprobe_conf.traps(modprobe_conf.read_command_line(host))),
+        secure_boot=secure,
+        dkms_signer=_dkms_signer(host, on_disk, secure),
+        access=read_access(host, service_user),
+        memory_kib=memory.mem_total_kib(host),
+        gtt_pages=memory.configured_pages(host),
+        overrides=tuple(overrides(host)),
+        hsa_overrides=tuple(environment.hsa_overrides(host)),
+        firmware_shadow=bool(host.listdir(FIRMWARE_SHADOW)),
+        bundle_free=disk.free_bytes(host, paths.BUNDLE_ROOT),
+        boot_free=disk.free_bytes(host, "/boot"),
+    )
+
+
+def _due_reasons(host: Host) -> list[str]:
+    """What the marker of the role activate says is still to take effect."""
+    due = activation.load(host)
+    kernel = [f"kernel {due.kernel} is to be booted"] if due.kernel else []
+    initramfs = ["the initramfs is to be rebuilt"] if due.initramfs else []
+    return [*due.reboot, *kernel, *initramfs]

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings about packages, apt, DKMS, the disk and the service."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from . import amdgpu_module as kernel_module
+from . import apt_keys, apt_sources, dpkg, paths, secure_boot, service_user
+from .apt_formats import Entry
+from .decision import Wishes
+from .disk import BOOT_MIN_MIB, GIB, MIB
+from .driver_releases import satisfies
+from .facts import FIRMWARE_SHADOW, Facts
+from .findings import ERROR, INFO, WARNING, Finding, finding
+
+
+def _place(entry: Entry) -> str:
+    return f"{entry.path} line {entry.line}: {entry.text}"
+
+
+def _repository(facts: Facts, wishes: Wishes) -> Iterator[Finding]:
+    drivers = facts.apt.drivers
+    suite = apt_sources.expected_suite(facts.distribution.id, facts.distribution.version)
+    for entry in drivers:
+        version = apt_sources.version(entry) or ""
+        if not satisfies(version, wishes.repository_version, wishes.repository_exact):
+            # A source that nothing is installed from only waits there.
+            severity = ERROR if facts.dkms_installed else INFO
+            found = f"{_place(entry)} ({version}, wanted {wishes.repository_version})"
+            yield finding("amdgpu-repo-outdated", found, entry.path, severity=severity)
+        if suite is not None and entry.suite != suite:
+            found = f"{_place(entry)} (suite {entry.suite}; {facts.distribution.name} needs {suite})"
+            yield finding("amdgpu-repo-suite", found, entry.path)
+    places = Counter((entry.path, entry.line) for entry in drivers)
+    if len(places) > 1:
+        found = "; ".join(_place(entry) for entry in drivers)
+        yield finding("amdgpu-repo-duplicate", found, apt_sources.PARTS)
+
+
+def _keys_and_pins(facts: Facts) -> Iterator[Finding]:
+    for key in facts.apt.keys:
+        if key.state == apt_keys.EXPIRES_SOON:
+            yield finding("apt-key-unusable", f"{key.path}: {key.why}", key.path, severity=WARNING)
+        elif not key.usable:
+            yield finding("apt-key-unusable", f"{key.path}: {key.why}", key.path)
+    if facts.apt.drivers and facts.apt.repository_pin is None:
+        entry = facts.apt.drivers[0]
+        odd = [f"; {pin.path} line {pin.line} does nothing" for pin in facts.apt.malformed_pins]
+        found = f"{_place(entry)} is active, and no pin prefers repo.radeon.com{''.join(odd)}"
+        yield finding("apt-pin-missing", found, "/etc/apt/preferences.d")
+
+
+def _packages(facts: Facts) -> Iterator[Finding]:
+    for package in facts.dpkg.unfinished:
+        state = "to be reinstalled" if package.reinstall else package.state
+        found = f"{package.name} {package.version} is {state}"
+        yield finding("dpkg-unfinished", found, dpkg.STATUS)
+    if facts.dpkg.interrupted:
+        yield finding(
+            "dpkg-unfinished", f"dpkg was interrupted: its journal is left in {dpkg.UPDATES}", dpkg.UPDATES
+        )
+
+
+def _dkms(facts: Facts) -> Iterator[Finding]:
+    for version in facts.dkms:
+        if version.failed_log is not None:
+            target = f" for kernel {version.failed_kernel}" if version.failed_kernel else ""
+            found = f"amdgpu {version.version} was not built{target}: see {version.failed_log}"
+            yield finding("dkms-build-failed", found, version.failed_log)
+        if version.broken:
+            yield finding("dkms-stale-tree", f"{version.path} has no source/dkms.conf", version.path)
+        elif not facts.dkms_installed:
+            yield finding("dkms-stale-tree", f"{version.path} belongs to no installed package", version.path)
+    dkms_wins = facts.on_disk.origin == kernel_module.DKMS
+    if facts.secure_boot and dkms_wins and facts.dkms_signer is None:
+        found = f"{facts.on_disk.path} carries no signature"
+        yield finding("dkms-unsigned-secure-boot", found, secure_boot.EFIVAR)
+
+
+def _load_blockers(facts: Facts) -> Iterator[Finding]:
+    for line in facts.blacklists:
+        yield finding("amdgpu-blacklisted", f"{line.path} line {line.line}: {line.text}", line.path)
+    for trap in facts.traps:
+        severity = ERROR if trap.blocks else WARNING
+        yield finding("cmdline-trap", f"{trap.word}: {trap.effect}", "/proc/cmdline", severity=severity)
+    if facts.firmware_shadow and facts.dpkg.version("amdgpu-dkms-firmware") is None:
+        yield finding("firmware-shadow", f"files in {FIRMWARE_SHADOW}", FIRMWARE_SHADOW)
+
+
+def _service(facts: Facts) -> Iterator[Finding]:
+    access = facts.access
+    if access.exists and (access.missing_groups or access.closed):
+        what = [f"not in group {name}" for name in access.missing_groups]
+        what += [f"{device} is closed to it" for device in access.closed]
+        yield finding(
+            "service-user-no-gpu-access",
+            f"user {access.user}: {', '.join(what)}",
+            "/etc/group" if access.missing_groups else service_user.KFD,
+        )
+    for override in facts.overrides:
+        place = f"{override.path} line {override.line}"
+        found = f"{place}: {override.key} is {override.value}, ours is {override.ours}"
+        yield finding("config-overridden", found, override.path)
+    for stray in facts.hsa_overrides:
+        yield finding("hsa-override", f"{stray.path} line {stray.line}: {stray.text}", stray.path)
+
+
+def _disk(facts: Facts, min_gib: int, bundle_there: bool) -> Iterator[Finding]:
+    if facts.bundle_free < min_gib * GIB and not bundle_there:
+        found = f"{facts.bundle_free / GIB:.1f} GiB free for {paths.BUNDLE_ROOT}, wanted {min_gib} GiB"
+        yield finding("disk-space", found, paths.BUNDLE_ROOT)
+    if facts.boot_free < BOOT_MIN_MIB * MIB:
+        found = f"{facts.boot_free / MIB:.0f} MiB free in /boot, wanted {BOOT_MIN_MIB} MiB for another initrd"
+        yield finding("disk-space", found, "/boot", severity=WARNING)
+
+
+def host_findings(facts: Facts, wishes: Wishes, *, min_gib: int, bundle_there: bool) -> list[Finding]:
+    """Findings about everything but the GPU. *min_gib* is asked for where the bundle is not yet there."""
+    return [
+        *_repository(facts, wishes),
+        *_keys_and_pins(facts),
+        *_packages(facts),
+        *_dkms(facts),
+        *_load_blockers(facts),
+        *_service(facts),
+        *_disk(facts, min_gib, bundle_there),
+    ]

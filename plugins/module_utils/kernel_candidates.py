@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels that a host could get from its own apt sources, in the order they are preferred."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from . import driver_releases, kernels
+from .distribution import Distribution
+from .kernels import Forecast, Kernel
+
+# Packages whose newest version the distribution itself calls "the kernel", by kernel_source.
+_OEM = {"22.04": ("linux-oem-22.04d",), "24.04": ("linux-oem-24.04d",)}
+_IMAGE = re.compile(r"\blinux-image(?:-unsigned)?-(\d[^\s,|(]*)")
+_META = re.compile(r"\b(linux-[a-z][^\s,|(]*)")
+_CONCRETE = re.compile(r"linux-image-(unsigned-)?(\d\S*)")
+# Kernels that are not for a general server, and packages that are no kernel.
+_UNWANTED = re.compile(r"dbg|dbgsym|cloud|rt-|-rt\b|lowlatency|kvm|unsigned$|template|arm64|riscv")
+_TRIED = 4  # concrete packages asked for: a name can be known without being installable
+
+
+class Candidate(Protocol):
+    """What apt says of a package."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def depends(self) -> str:
+        """Its Depends field."""
+
+
+class Apt(Protocol):
+    """The part of ``apt.PrivateApt`` used here."""
+
+    def candidates(self, packages: Iterable[str]) -> Any:
+        """Candidates (a mapping by name) of those packages that have one."""
+
+    def names(self, prefix: str) -> list[str]:
+        """Package names that begin with *prefix*."""
+
+
+@dataclass(frozen=True)
+class KernelCandidate:
+    """A kernel to be had. ``source``: hwe, oem, distro, archive or pinned."""
+
+    release: str
+    packages: tuple[str, ...]
+    source: str
+    forecast: Forecast
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a kernel is wanted for.
+
+    ``dkms`` is the driver release it must suit, None where the kernel's own driver is to run.
+    ``signed``: Secure Boot takes no unsigned kernel.
+    """
+
+    distribution: Distribution
+    isas: tuple[str, ...]
+    source: str = "auto"
+    version: str = ""
+    under_dkms: bool = False
+    dkms: driver_releases.DriverRelease | None = None
+    signed: bool = False
+
+
+def metas(distribution: Distribution, source: str) -> list[tuple[str, str]]:
+    """(source, package) of a distribution's kernel metapackages, in order, for a kernel_source.
+
+    ``auto`` names all of them.
+    """
+    version = distribution.version
+    if distribution.ubuntu:
+        hwe, distro = [("hwe", f"linux-generic-hwe-{version}")], [("distro", "linux-generic")]
+        oem = [("oem", name) for name in _OEM.get(version, (f"linux-oem-{version}",))]
+        # The release's first kernel is old by the time its HWE kernels exist; 26.04's own is new enough.
+        usual = hwe + distro if version < "26.04" else distro + hwe
+        choices = {"auto": usual + oem, "hwe": hwe, "oem": oem, "distro": usual}
+    else:
+        distro = [("distro", "linux-image-amd64")]
+        choices = {"auto": distro, "distro": distro}
+    return choices.get(source, [])
+
+
+def judge(question: Question, kernel: Kernel) -> Forecast:
+    """The forecast for a kernel, with DKMS's limits where its module is to run."""
+    own = kernels.forecast_all(kernel, question.isas)
+    if not question.under_dkms:
+        return own
+    builds = driver_releases.builds_on(question.dkms, kernel.series)
+    if builds is None:
+        return Forecast(kernels.UNPROVEN, "nobody has said whether this DKMS builds on it")
+    if not builds:
+        newest = ".".join(map(str, question.dkms.newest_kernel)) if question.dkms else "?"
+        return Forecast(kernels.BAD, f"AMD's DKMS builds on kernels up to {newest}")
+    return own
+
+
+def _release_of(apt: Apt, package: str) -> str | None:
+    """The kernel that a metapackage brings now, by following its dependencies."""
+    seen: set[str] = set()
+    ask = [package]
+    for _depth in range(3):
+        found = apt.candidates(ask)
+        seen.update(ask)
+        for candidate in found.values():
+            image = _IMAGE.search(candidate.depends)
+            if image:
+                return image[1]
+        ask = sorted(
+            {name for c in found.values() for name in _META.findall(c.depends) if "image" in name} - seen
+        )
+        if not ask:
+            return None
+    return None
+
+
+def _with_companions(apt: Apt, question: Question, release: str, first: Sequence[str]) -> tuple[str, ...]:
+    """*first* and the packages a kernel needs beside its image, where apt has them."""
+    wanted = []
+    if not any(name.startswith("linux-generic") or name.startswith("linux-oem") for name in first):
+        # Ubuntu keeps amdgpu.ko in linux-modules-extra; mainline builds have all in linux-modules.
+        wanted += [f"linux-modules-extra-{release}", f"linux-modules-{release}"]
+    if question.under_dkms:
+        wanted.append(f"linux-headers-{release}")
+    there = apt.candidates(wanted) if wanted else {}
+    return (*first, *(name for name in wanted if name in there))
+
+
+def _from_metas(apt: Apt, question: Question) -> Iterator[KernelCandidate]:
+    for source, package in metas(question.distribution, question.source):
+        release = _release_of(apt, package)
+        kernel = kernels.parse(release) if release else None
+        if release is None or kernel is None:
+            continue
+        packages = _with_companions(apt, question, release, [package])
+        yield KernelCandidate(release, packages, source, judge(question, kernel))
+
+
+def _ours(distribution: Distribution, kernel: Kernel) -> bool:
+    """Whether a kernel's flavour belongs to the distribution's archive."""
+    flavours = ("generic", "oem", "mainline") if distribution.ubuntu else ("debian",)
+    return kernel.flavour in flavours
+
+
+def _concrete(apt: Apt, question: Question) -> list[tuple[Kernel, str]]:
+    """(kernel, package) of every image package by name, newest kernel first."""
+    found: dict[str, tuple[Kernel, str]] = {}
+    for name in apt.names("linux-image-"):
+        match = _CONCRETE.fullmatch(name)
+        kernel = kernels.parse(match[2]) if match else None
+        if match is None or kernel is None or _UNWANTED.search(match[2]):
+            continue
+        unsigned = match[1] is not None
+        if question.signed and (unsigned or kernel.flavour == "mainline"):
+            continue
+        if kernel.release not in found or not unsigned:
+            found[kernel.release] = (kernel, name)
+    return sorted(found.values(), key=lambda item: kernels.sort_key(item[0]), reverse=True)
+
+
+def _from_archive(apt: Apt, question: Question) -> Iterator[KernelCandidate]:
+    """Images that are in apt under their own name and carry the fix."""
+    tried = 0
+    for kernel, package in _concrete(apt, question):
+        forecast = judge(question, kernel)
+        if forecast.verdict != kernels.FIXED or not _ours(question.distribution, kernel) or tried >= _TRIED:
+            continue
+        tried += 1
+        if package in apt.candidates([package]):
+            packages = _with_companions(apt, question, kernel.release, [package])
+            yield KernelCandidate(kernel.release, packages, "archive", forecast)
+
+
+def _pinned(apt: Apt, question: Question) -> Iterator[KernelCandidate]:
+    for kernel, package in _concrete(apt, question):
+        if kernel.release == question.version and package in apt.candidates([package]):
+            packages = _with_companions(apt, question, kernel.release, [package])
+            yield KernelCandidate(kernel.release, packages, "pinned", judge(question, kernel))
+
+
+def find(apt: Apt, question: Question) -> list[KernelCandidate]:
+    """All kernels to be had, preferred first; :func:`choose` takes one."""
+    if question.version:
+        return list(_pinned(apt, question))
+    named = list(_from_metas(apt, question))
+    if question.source != "auto":
+        return named
+    archive = (
+        []
+        if any(c.forecast.verdict == kernels.FIXED for c in named[:1])
+        else list(_from_archive(apt, question))
+    )
+    if not question.distribution.ubuntu:
+        # Debian 13: on its own 6.12 KFD sees half of the memory (ROCm#6143), so backports come first.
+        return archive + named
+    oem = [candidate for candidate in named if candidate.source == "oem"]
+    return [candidate for candidate in named if candidate.source != "oem"] + archive + oem
+
+
+def choose(
+    candidates: Iterable[KernelCandidate], running: str, accept_unproven: bool
+) -> KernelCandidate | None:
+    """The first fixed kernel; the first unproven one only where nothing fixed is to be had."""
+    others = [candidate for candidate in candidates if candidate.release != running]
+    accepted = (kernels.FIXED, kernels.UNPROVEN) if accept_unproven else (kernels.FIXED,)
+    for verdict in accepted:
+        for candidate in others:
+            if candidate.forecast.verdict == verdict:
+                return candidate
+    return None

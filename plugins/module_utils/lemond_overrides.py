@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lemond's own config.json against the defaults file the kit gives it: config.json wins, key by key."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from . import paths
+from .host import Host
+
+# Since Lemonade 11.8; before that below .cache (its commit edf2aa529).
+CONFIG_FILES = ("/var/lib/lemonade/config.json", "/var/lib/lemonade/.cache/lemonade/config.json")
+_SECRET = re.compile(r"key|token|secret|password", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Override:
+    """A setting of config.json that outranks ours. Values are JSON text; secrets are not shown."""
+
+    path: str
+    line: int
+    key: str
+    value: str
+    ours: str
+
+
+def _load(host: Host, path: str) -> tuple[str, dict[str, Any]] | None:
+    text = host.read(path)
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text, {}  # lemond renames such a file and starts with its defaults
+    return (text, value) if isinstance(value, dict) else (text, {})
+
+
+def _differences(
+    ours: dict[str, Any], theirs: dict[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, Any, Any]]:
+    for key, value in ours.items():
+        if key not in theirs:
+            continue
+        other = theirs[key]
+        if isinstance(value, dict) and isinstance(other, dict):
+            yield from _differences(value, other, f"{prefix}{key}.")
+        elif other != value:
+            yield f"{prefix}{key}", other, value
+
+
+def _line_of(text: str, key: str) -> int:
+    match = re.search(rf'"{re.escape(key.rsplit(".", 1)[-1])}"\s*:', text)
+    return text.count("\n", 0, match.start()) + 1 if match else 1
+
+
+def _shown(key: str, value: Any) -> str:
+    return "(not shown)" if _SECRET.search(key) else json.dumps(value)
+
+
+def overrides(host: Host) -> list[Override]:
+    """Settings of config.json that differ from the kit's defaults file; empty without that file."""
+    ours = _load(host, paths.LEMOND_DEFAULTS)
+    if ours is None:
+        return []
+    found = []
+    for path in CONFIG_FILES:
+        theirs = _load(host, path)
+        if theirs is None:
+            continue
+        found += [
+            Override(path, _line_of(theirs[0], key), key, _shown(key, value), _shown(key, mine))
+            for key, value, mine in _differences(ours[1], theirs[1])
+        ]
+    return found

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Look at a host, decide, and tell what was found: what the module preflight and doctor return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import kernel_candidates, paths, releases
+from .apt import PrivateApt
+from .decision import Decision, Wishes, decide, kernel_question, needs_kernel, no_gpu
+from .facts import Facts
+from .findings import REGISTRY, Finding, finding, printable
+from .findings_gpu import gpu_findings
+from .findings_host import host_findings
+from .host import Host
+from .kernel_candidates import KernelCandidate
+from .module import Refused
+
+# What is asked only where a kernel is needed: candidates, and what apt complained about.
+Ask = Callable[[Facts, Wishes], "tuple[list[KernelCandidate], list[str]]"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """``decision`` is None where none was possible; ``refusal`` then says why."""
+
+    facts: Facts
+    decision: Decision | None
+    findings: tuple[Finding, ...]
+    refusal: Refused | None
+
+    def public(self) -> dict[str, Any]:
+        """The value of ``ansible_facts.lemonade_deploy``."""
+        return {
+            "facts": _clean(self.facts.public()),
+            "decision": self.decision.public() if self.decision else None,
+            "findings": [found.public() for found in self.findings],
+        }
+
+
+def _clean(value: Any) -> Any:
+    """*value* with every text printable (file names and URIs may hold bytes that are no UTF-8)."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {key: _clean(item) for key, item in value.items()}
+    return [_clean(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def ask_apt(host: Host) -> Ask:
+    """Ask the host's own apt, on a private state with AMD's repositories left out."""
+
+    def ask(facts: Facts, wishes: Wishes) -> tuple[list[KernelCandidate], list[str]]:
+        if not facts.distribution.apt:
+            return [], []
+        with PrivateApt(host, skip_amd=True) as apt:
+            errors = apt.update()
+            return kernel_candidates.find(apt, kernel_question(facts, wishes)), errors
+
+    return ask
+
+
+def _decide(facts: Facts, wishes: Wishes, ask: Ask) -> Decision:
+    candidates, problems = ask(facts, wishes) if needs_kernel(facts, wishes) else ([], [])
+    return decide(facts, wishes, candidates, problems)
+
+
+def _refusal_finding(facts: Facts, refusal: Refused) -> list[Finding]:
+    """The refusal as a finding; the missing GPU and an unknown state have their own."""
+    if not facts.supported:
+        return []
+    return [finding("kernel-not-available", refusal.found, "decision", remedy=refusal.remedy or None)]
+
+
+def look(host: Host, facts: Facts, wishes: Wishes, ask: Ask, min_gib: int) -> Report:
+    """Decide and collect the findings. *min_gib*: free space wanted for a bundle that is not yet there."""
+    decision: Decision | None = None
+    refusal: Refused | None = None
+    try:
+        decision = _decide(facts, wishes, ask)
+    except Refused as refused:
+        refusal = refused
+    tag = decision.release.tag if decision else ""
+    there = bool(tag) and host.is_dir(f"{paths.BUNDLE_ROOT}/{tag}")
+    found = [
+        *gpu_findings(facts, wishes, no_gpu(facts)),
+        *host_findings(facts, wishes, min_gib=min_gib, bundle_there=there),
+    ]
+    if refusal is not None and not any(REGISTRY[item.id].stops for item in found):
+        found += _refusal_finding(facts, refusal)
+    if decision is not None and decision.release.base in releases.KNOWN_BAD:
+        why = releases.KNOWN_BAD[decision.release.base]
+        found.append(finding("bundle-known-bad", f"{decision.release.base}: {why}", "vllm_rocm_release"))
+    return Report(facts, decision, tuple(found), refusal)
+
+
+def stop_reason(report: Report) -> Refused | None:
+    """Why a run must not go on with this host, or None."""
+    if report.refusal is not None:
+        return report.refusal
+    for found in report.findings:
+        if found.id == "disk-space" and found.severity == "error":
+            return Refused(f"Not enough space: {found.found}.", found.remedy)
+    return None
+
+
+def ids(findings: Sequence[Finding]) -> list[str]:
+    """The ids of *findings*, in order."""
+    return [found.id for found in findings]
