@@ -71,9 +71,10 @@ def static(site: Path, www: Path, path: str) -> Answer:
     try:
         place = (site / path.lstrip("/")).resolve()
         inside = place.is_relative_to(www.resolve()) and ".." not in path.split("/")
+        found = inside and place.is_file()
     except (OSError, ValueError):  # a name too long, or one with a NUL
         return NOT_FOUND
-    if not inside or not place.is_file():
+    if not found:
         return NOT_FOUND
     return Answer(200, place, TYPES.get(place.suffix, OCTETS))
 

@@ -14,6 +14,8 @@ from . import keys as openpgp
 from . import pki, repositories, upstream
 
 _MARK = ".lab-services"  # in www: the digest of what stands there
+# Modules that decide what is in the sites (the server's own do not).
+_DECIDING = ("amdgpu", "debs", "kernels", "keys", "repositories", "sources", "upstream")
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,10 @@ def build(cache: Path, www: Path, progress: Callable[[str], None]) -> Services:
 def _digest(keys: Mapping[str, openpgp.Key]) -> str:
     """Digest of the sources of everything built here, and of the keys that sign it."""
     here = Path(__file__).resolve().parent
-    sources = [*here.glob("*.py"), *(here / "scripts").iterdir(), here.parent / "catalog.py"]
-    sources += [here.parent / "kmod.py"]
+    sources = [here / f"{name}.py" for name in _DECIDING] + [*(here / "scripts").iterdir()]
+    sources += [here.parent / "catalog.py", here.parent / "kmod.py"]
     digest = hashlib.sha256()
-    for source in sorted(path for path in sources if path.is_file()):
+    for source in sorted(sources):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
     for role in sorted(keys):
         digest.update(f"{role} {keys[role].fingerprint}\n".encode())

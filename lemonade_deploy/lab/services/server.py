@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 from .answers import BUILT_IN, Answer, Hook, Request, answer
+from .faults import Fault, Faults
 
 IDLE_SECONDS = 60  # a kept connection that says nothing for so long is closed
 CHUNK = 1 << 18
@@ -50,8 +51,10 @@ class Handler(BaseHTTPRequestHandler):
     server_version = "lemonade-lab"
     timeout = IDLE_SECONDS
 
-    def __init__(self, *args: Any, www: Path, hooks: Mapping[str, Hook], log: AccessLog) -> None:
-        self._www, self._hooks, self._log = www, hooks, log
+    def __init__(
+        self, *args: Any, www: Path, hooks: Mapping[str, Hook], faults: Faults, log: AccessLog
+    ) -> None:
+        self._www, self._hooks, self._faults, self._log = www, hooks, faults, log
         super().__init__(*args)
 
     def do_GET(self) -> None:
@@ -72,12 +75,16 @@ class Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         begun = time.monotonic()
         request = Request.parse(self.command, self.headers.get("Host", ""), self.path)
-        given = answer(request, self._www, self._hooks)
+        fault = self._faults.take(request.host, request.path)
+        if fault is not None and fault.status is not None:
+            given = Answer(fault.status, b"a planned fault of the lab\n")
+        else:
+            given = answer(request, self._www, self._hooks)
         status, sent = given.status, 0
         try:
             if isinstance(given.body, Path) and given.status == 200:
                 with given.body.open("rb") as stream:
-                    status, sent = self._send_file(given, given.body, stream)
+                    status, sent = self._send_file(given, given.body, stream, fault)
             else:
                 body = given.body if isinstance(given.body, bytes) else given.body.read_bytes()
                 self._head(status, given, {"Content-Length": str(len(body))})
@@ -96,7 +103,7 @@ class Handler(BaseHTTPRequestHandler):
             seconds=round(time.monotonic() - begun, 4),
         )
 
-    def _send_file(self, given: Answer, path: Path, stream: BinaryIO) -> tuple[int, int]:
+    def _send_file(self, given: Answer, path: Path, stream: BinaryIO, fault: Fault | None) -> tuple[int, int]:
         state = path.stat()
         size, tag = state.st_size, f'"{state.st_mtime_ns:x}-{state.st_size:x}"'
         tag = given.headers.get("ETag", tag)  # a hook may know a better one
@@ -117,15 +124,25 @@ class Handler(BaseHTTPRequestHandler):
         if self.command == "HEAD":
             return status, 0
         stream.seek(start)
-        left = end - start
-        while left:
-            chunk = stream.read(min(CHUNK, left))
-            if not chunk:  # the file shrank meanwhile: the promised length cannot be kept
-                self.close_connection = True
+        return status, self._copy(stream, end - start, fault)
+
+    def _copy(self, stream: BinaryIO, size: int, fault: Fault | None) -> int:
+        """Send *size* bytes as well as *fault* lets us; returns how many went out."""
+        limit = size if fault is None or fault.cut_after is None else min(size, fault.cut_after)
+        rate = None if fault is None else fault.rate
+        step = CHUNK if rate is None else max(1, min(CHUNK, rate // 10))
+        sent = 0
+        while sent < limit:
+            chunk = stream.read(min(step, limit - sent))
+            if not chunk:
                 break
             self.wfile.write(chunk)
-            left -= len(chunk)
-        return status, end - start - left
+            sent += len(chunk)
+            if rate is not None:
+                time.sleep(len(chunk) / rate)
+        if sent < size:  # the promised length cannot be kept: cut on purpose, or the file shrank
+            self.close_connection = True
+        return sent
 
     def _unchanged(self, tag: str, modified: int) -> bool:
         known = self.headers.get("If-None-Match")
@@ -225,7 +242,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--hooks", action="append", default=[], metavar="MODULE")
     given = parser.parse_args(argv)
     stream = given.log.open("a", encoding="utf-8") if given.log else sys.stdout
-    handler = partial(Handler, www=given.www, hooks=load_hooks(given.hooks), log=AccessLog(stream))
+    handler = partial(
+        Handler,
+        www=given.www,
+        hooks=load_hooks(given.hooks),
+        faults=Faults(given.www),
+        log=AccessLog(stream),
+    )
     servers = [
         Server((given.address, given.http_port), handler),
         Server((given.address, given.https_port), handler, tls_context(given.cert, given.key)),
