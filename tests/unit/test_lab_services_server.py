@@ -6,6 +6,7 @@ from __future__ import annotations
 import http.client
 import io
 import json
+import queue
 import ssl
 import threading
 from collections.abc import Iterator
@@ -22,11 +23,23 @@ from lemonade_deploy.lab.services.server import AccessLog, Handler, Server, tls_
 BODY = bytes(range(256)) * 40
 
 
+class Lines(io.StringIO):
+    """A log whose lines can be waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: queue.Queue[str] = queue.Queue()
+
+    def write(self, text: str) -> int:
+        self.lines.put(text)
+        return len(text)
+
+
 class Web:
     """A running server and its log."""
 
     def __init__(self, www: Path, tls: ssl.SSLContext | None = None) -> None:
-        self.www, self.log = www, io.StringIO()
+        self.www, self.log = www, Lines()
         hooks = {
             **BUILT_IN,
             "hooked.example": lambda request, site: Answer(200, b"hook", "text/x", {"X-A": "b"}),
@@ -72,7 +85,7 @@ def test_whole_file(web: Web) -> None:
     assert (status, body) == (200, BODY)
     assert headers["content-length"] == str(len(BODY))
     assert headers["accept-ranges"] == "bytes"
-    line = json.loads(web.log.getvalue())
+    line = json.loads(web.log.lines.get(timeout=5))  # written after the answer went out
     assert (line["host"], line["status"], line["bytes"]) == ("a.example", 200, len(BODY))
 
 
