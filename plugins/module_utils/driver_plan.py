@@ -84,7 +84,7 @@ def plan_intree(state: DriverState) -> list[Change]:
         changes += _left_overs(state)
     if state.half_way:
         changes[-1] = _then(changes[-1], Call(driver_purge.finish_dpkg))
-    if state.pin != PIN_AWAY:
+    if state.has_apt and state.pin != PIN_AWAY:
         changes.append(
             Change(
                 LAYER,

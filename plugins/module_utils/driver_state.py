@@ -57,6 +57,7 @@ class DriverState:
     modules: tuple[str, ...] = ()
     trees: tuple[dkms.Version, ...] = ()
     pin: str | None = None
+    has_apt: bool = True
     loaded: Loaded = field(default_factory=lambda: Loaded(amdgpu_module.NONE))
 
     @property
@@ -98,5 +99,6 @@ def read(host: Host) -> DriverState:
         modules=tuple(driver_modules(host)),
         trees=tuple(dkms.read_versions(host)),
         pin=host.read(paths.APT_PIN),
+        has_apt=host.is_dir("/etc/apt"),
         loaded=amdgpu_module.read_loaded(host),
     )

@@ -38,7 +38,10 @@ _TIMEOUT = 60  # s
 
 @dataclass(frozen=True)
 class Request:
-    """What the decision and the role ask for. ``kernel``: release of the kernel that will run."""
+    """What the decision and the role ask for.
+
+    ``version``: the repository's; "" leaves what is installed. ``kernel``: release that will run.
+    """
 
     version: str
     exact: bool
@@ -110,6 +113,8 @@ def _fetch_key(fingerprint: str) -> str:
 
 def make_wish(host: Host, state: DriverState, request: Request) -> DkmsWish:
     """Ask apt (privately) what the planned sources offer. Raises Refused with what is wrong."""
+    if not request.version:
+        return _as_installed(state)
     planned, before = plan_sources(host, request)
     overlay = {**planned, paths.APT_PIN: ""}
     with apt.PrivateApt(host, sources=overlay, skip_amd=False) as private:
@@ -133,6 +138,19 @@ def make_wish(host: Host, state: DriverState, request: Request) -> DkmsWish:
         headers=headers if missing else None,
         kernel=request.kernel if stays else None,
     )
+
+
+def _as_installed(state: DriverState) -> DkmsWish:
+    """A driver that works and whose repository nobody knows: it stays."""
+    versions = [
+        state.packages[name].version for name in (DKMS_PACKAGE, FIRMWARE_PACKAGE) if name in state.packages
+    ]
+    if len(versions) < 2:
+        raise Refused(
+            "AMD's DKMS driver is loaded, but not from its packages, and no source of them is known",
+            "set amdgpu_driver_policy to intree, or to dkms for AMD's packages",
+        )
+    return DkmsWish(versions[0], versions[1], driver_releases.module_version(versions[0]))
 
 
 def _installed_or_listed(

@@ -260,6 +260,11 @@ def set_next(host: Host, release: str) -> None:
     _demand(host, "next_entry", release)
 
 
+def clear_next(host: Host) -> None:
+    """The next boot takes the default. Raises CommandFailed."""
+    host.run(["grub-editenv", GRUBENV, "unset", "next_entry"])
+
+
 def _selector(host: Host, release: str) -> str:
     state = read(host)
     selector = entry_of(state.menu, release) if state else None

@@ -26,7 +26,7 @@ options:
   repo_version:
     description: >-
       Release of AMD's driver repository under O(policy=dkms), for example V(31.20). A minimum, unless
-      O(repo_exact=true). C(latest) is higher than any number.
+      O(repo_exact=true). C(latest) is higher than any number; empty leaves what is installed.
     type: str
     default: "31.20"
   repo_exact:

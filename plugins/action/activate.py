@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Controller side of activate: module, one reboot, module again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+MODULE = "lemonade.deploy.activate"
+TRIES = 2  # a kernel that did not come up twice is not booted again
+
+
+class ActionModule(ActionBase):
+    """Prepare, reboot where that is needed and allowed, prove."""
+
+    _supports_check_mode = True
+    _supports_async = False
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The task's result, with the changes of all its parts."""
+        super().run(tmp, task_vars)
+        variables = task_vars or {}
+        first = self._module("prepare", variables)
+        if first.get("failed") or not first.get("reboot"):
+            return first
+        if self._task.check_mode:
+            return first
+        if not self._may_reboot(first):
+            return {**first, "reboot_required": True}
+        return self._reboot_and_prove(first, variables)
+
+    def _reboot_and_prove(self, first: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        reboot = {
+            "layer": "activate",
+            "object": "host",
+            "action": "reboot",
+            "detail": "; ".join(first["reboot"]),
+        }
+        changes = [*first["changes"], reboot]
+        last = first
+        for attempt in range(1, TRIES + 1):
+            failure = self._reboot(variables)
+            if failure:
+                return _failed(failure, changes, last)
+            last = self._module("prove", variables)
+            if last.get("boot_id") == first["boot_id"]:
+                return _failed("the host says it was rebooted, but runs the same boot", changes, last)
+            if not (last.get("failed") and last.get("wrong_kernel")) or attempt == TRIES:
+                break
+            # The wanted kernel did not come up: it gets its one-shot entry once more.
+            again = self._module("prepare", variables, pending=[])
+            if again.get("failed"):
+                return {**again, "changes": changes, "changed": True, "rebooted": True}
+        last["changes"] = [*changes, *last.get("changes", [])]
+        return {**last, "changed": True, "rebooted": True, "reboot": first["reboot"]}
+
+    def _module(self, state: str, variables: dict[str, Any], **more: Any) -> dict[str, Any]:
+        arguments = {**self._task.args, **more, "state": state}
+        result: dict[str, Any] = self._execute_module(
+            module_name=MODULE, module_args=arguments, task_vars=variables
+        )
+        return result
+
+    def _may_reboot(self, first: dict[str, Any]) -> bool:
+        """Not by choice, and not the machine this runs on (a container has the boot id of its host)."""
+        wanted = str(self._task.args.get("reboot", True)).lower() in ("true", "yes", "1", "on")
+        if not wanted or self._connection.transport == "local":
+            return False
+        try:
+            with open(BOOT_ID, encoding="ascii") as stream:
+                own = stream.read().strip()
+        except OSError:
+            return True
+        return own != first.get("boot_id")
+
+    def _reboot(self, variables: dict[str, Any]) -> str:
+        """Reboot by ansible.builtin.reboot; why it failed, or ""."""
+        task = self._task.copy()
+        task.args = {
+            "reboot_timeout": int(self._task.args.get("reboot_timeout", 900)),
+            "msg": "lemonade-deploy: reboot into the wanted kernel and driver",
+        }
+        action = self._shared_loader_obj.action_loader.get(
+            "ansible.builtin.reboot",
+            task=task,
+            connection=self._connection,
+            play_context=self._play_context,
+            loader=self._loader,
+            templar=self._templar,
+            shared_loader_obj=self._shared_loader_obj,
+        )
+        result = action.run(task_vars=variables)
+        return str(result.get("msg", "the reboot failed")) if result.get("failed") else ""
+
+
+def _failed(message: str, changes: list[dict[str, str]], last: dict[str, Any]) -> dict[str, Any]:
+    remedy = "look at the machine's console; the same command goes on afterwards"
+    return {
+        **{key: last[key] for key in ("gpu", "kernel", "boot_id") if key in last},
+        "failed": True,
+        "changed": True,
+        "msg": f"{message} {remedy}",
+        "failure": {"layer": "activate", "message": message, "remedy": remedy},
+        "changes": changes,
+        "rebooted": True,
+    }

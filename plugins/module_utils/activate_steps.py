@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two halves of activate: what is done before the boot, and what is demanded after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from . import activation, amdgpu_module, grub, initramfs, memory, paths, proof
+from .activation import Due
+from .change import Change
+from .host import Host
+from .module import Refused
+from .proof import ProofWish
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Everything activate decides by. ``reboot``: all reasons for one."""
+
+    due: Due
+    reboot: tuple[str, ...]
+    default_release: str
+    running: str
+
+
+def observed_reasons(host: Host, wish: ProofWish) -> list[str]:
+    """Why a boot is needed, by what runs now."""
+    reasons = []
+    running = host.running_kernel()
+    if running != wish.kernel:
+        reasons.append(f"kernel {wish.kernel} is wanted, {running} runs")
+    loaded = amdgpu_module.read_loaded(host)
+    if loaded.origin != wish.origin:
+        reasons.append(f"the loaded amdgpu is {loaded.origin}, {wish.origin} is wanted")
+    module = memory.ttm_module(wish.origin)
+    if wish.pages is not None and memory.active_pages(host, module) != wish.pages:
+        reasons.append(f"{module}.pages_limit is not yet {wish.pages}")
+    return reasons
+
+
+def look(host: Host, wish: ProofWish, pending: Sequence[Due]) -> Situation:
+    """Marker, results of the earlier roles and what runs, put together."""
+    due = activation.union([activation.load(host), *pending])
+    running = host.running_kernel()
+    if due.kernel is not None and due.kernel != wish.kernel:
+        due = replace(due, kernel=None, tries=0)  # an earlier run wanted another kernel
+    menu = grub.read(host)
+    observed = observed_reasons(host, wish)
+    reasons = tuple(due.reboot) or tuple(observed)
+    return Situation(due, reasons, menu.default_release() if menu else "", running)
+
+
+def plan(situation: Situation) -> list[Change]:
+    """What activate will do; the same for check mode and for a run."""
+    return activation.plan(situation.due, reboot=situation.reboot, default_release=situation.default_release)
+
+
+def prepare(host: Host, situation: Situation) -> list[Change]:
+    """Rebuild the initramfs if due, and make the next boot the right one. Returns what was done.
+
+    Raises Refused for a kernel that was tried often enough, CommandFailed, OSError.
+    """
+    due = situation.due
+    changes = plan(situation)
+    if due.kernel is not None and situation.running != due.kernel and due.tries >= activation.MAX_TRIES:
+        grub.clear_next(host)
+        raise Refused(
+            f"kernel {due.kernel} was booted {due.tries} times and never came up: {situation.running} runs",
+            "see `journalctl -b -1`; choose another with kernel_version, or remove "
+            f"{paths.ACTIVATION_DUE} to try again",
+        )
+    if due.initramfs:
+        activation.save(host, due)
+        initramfs.rebuild(host)
+        due = replace(due, initramfs=False)
+        if due or situation.reboot:
+            activation.save(host, due)
+    if situation.reboot:
+        _next_boot(host, due, situation)
+    return [change for change in changes if change.object == "initramfs"]
+
+
+def _next_boot(host: Host, due: Due, situation: Situation) -> None:
+    tries = due.tries
+    if due.kernel is not None and due.kernel != situation.running:
+        state = grub.read(host)
+        if state is not None and state.next_release() != due.kernel:
+            grub.set_next(host, due.kernel)
+        tries += 1
+    activation.save(host, replace(due, reboot=situation.reboot, tries=tries))
+
+
+def prove(host: Host, wish: ProofWish, timeout: float) -> list[dict[str, str]]:
+    """The proof's problems for people (empty: proven)."""
+    found = proof.settle(host, wish, timeout)
+    return [{"found": problem.found, "remedy": problem.remedy} for problem in found]
+
+
+def confirm(host: Host, due: Due, wish: ProofWish) -> list[Change]:
+    """After the proof: the proven kernel becomes the default, and nothing is due any more."""
+    done = []
+    if due.kernel is not None and due.kernel == wish.kernel:
+        state = grub.read(host)
+        if state is not None and state.default_release() != due.kernel:
+            grub.set_default(host, due.kernel)
+            done.append(Change(activation.LAYER, "grub default", "promote", due.kernel))
+    activation.clear(host)
+    return done
+
+
+def shown(host: Host) -> dict[str, Any]:
+    """The parts of the result that tell what runs."""
+    return {
+        "gpu": proof.public(proof.read(host)),
+        "kernel": host.running_kernel(),
+        "boot_id": activation.boot_id(host),
+    }
