@@ -67,10 +67,19 @@ GUEST_FILES = {
     "firmware-view": ("usr/lib/lemonade-lab/firmware-view", 0o755),
     "uname": ("usr/bin/uname", 0o755),
     "systemd-detect-virt": ("usr/bin/systemd-detect-virt", 0o755),
+    "grub-editenv": ("usr/bin/grub-editenv", 0o755),
     "grub-probe": ("usr/sbin/grub-probe", 0o755),
     "framebuffer-hook": ("usr/share/initramfs-tools/hooks/lemonade-lab-framebuffer", 0o755),
 }
-DIVERTED = ("/usr/bin/uname", "/usr/sbin/grub-probe", "/usr/bin/systemd-detect-virt")
+DIVERTED = tuple(
+    f"/{path}"
+    for path in (
+        "usr/bin/uname",
+        "usr/bin/systemd-detect-virt",
+        "usr/bin/grub-editenv",
+        "usr/sbin/grub-probe",
+    )
+)
 
 
 def mirror() -> str:
@@ -140,6 +149,8 @@ def _make_it_ubuntu_like(root: Path) -> None:
     for source in (root / "etc/apt/sources.list.d").iterdir():
         source.unlink()
     (root / "etc/apt/sources.list").unlink(missing_ok=True)
+    for settings in (root / "etc/apt/apt.conf.d").glob("*mmdebstrap*"):
+        settings.unlink()
     for path in DIVERTED:
         run(["chroot", root, "dpkg-divert", "--local", "--rename", "--divert", path + ".machine", path])
     for name, (path, mode) in GUEST_FILES.items():

@@ -26,7 +26,7 @@ class Permissions:
 
     def of(self, subsystem: str, kernel: str) -> tuple[int, int]:
         """Group id and mode; udev's own default is root's, 0600."""
-        group, mode = "root", "0600"
+        group, mode = "root", ""
         final: set[str] = set()
         for rule in self.rules:
             if not _fits(rule, {"SUBSYSTEM": subsystem, "KERNEL": kernel}):
@@ -37,7 +37,9 @@ class Permissions:
                     group, mode = (value, mode) if key == "GROUP" else (group, value)
                     if operator == ":=":
                         final.add(key)
-        return self.groups.get(group, 0), int(mode, 8)
+        gid = self.groups.get(group, 0)
+        # udev opens a node for its group where a rule names one and no mode.
+        return gid, int(mode or ("0660" if gid else "0600"), 8)
 
 
 def _fits(rule: dict[str, tuple[str, str]], device: dict[str, str]) -> bool:
