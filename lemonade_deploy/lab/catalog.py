@@ -148,3 +148,8 @@ DRIVERS = (
 )
 # A folder that a sources line may name and that the server answers with 404.
 MISSING_REPOSITORY = "30.30.2"
+
+# ROCm's own repository has ROCm's number, not the driver's. Ubuntu's rocminfo beats AMD's by
+# version: without the pin, apt mixes the two.
+ROCM_REPOSITORY = "7.2"
+ROCMINFO_AMD, ROCMINFO_UBUNTU = "1.0.0.70200-43~24.04", "5.7.1-3build1"

@@ -184,6 +184,7 @@ def test_suites_are_signed_by_the_right_key(made: tuple[assembly.Services, Path]
         "repo.radeon.com/amdgpu/30.30/ubuntu": "amd",
         "repo.radeon.com/amdgpu/31.20/ubuntu": "amd",
         "repo.radeon.com/amdgpu/latest/ubuntu": "amd",
+        "repo.radeon.com/rocm/apt/7.2": "amd",
         "archive.ubuntu.com/ubuntu": "archive",
         "ppa.launchpadcontent.net/lemonade-team/stable/ubuntu": "ppa",
     }

@@ -66,6 +66,12 @@ def linux_firmware_deb() -> Deb:
     )
 
 
+def rocminfo_deb(version: str) -> Deb:
+    """A stand-in for rocminfo, of AMD's or of Ubuntu's version."""
+    fields = {"Section": "utils"}
+    return Deb("rocminfo", version, "simulated ROCm information tool, without a program", fields=fields)
+
+
 def firmware_blob(ucode_version: int) -> bytes:
     """An amdgpu firmware file: the driver's common header (32 bytes) and an empty payload."""
     payload = bytes(64)

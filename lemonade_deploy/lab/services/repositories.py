@@ -53,12 +53,14 @@ def _amd(site: Path, key: Key) -> None:
         _publish(tree, key, origin=AMD_HOST, label=AMD_HOST)
         for alias in driver.aliases:
             (site / "amdgpu" / alias).symlink_to(driver.repository)
-    (site / "rocm").mkdir(parents=True, exist_ok=True)
+    rocm = site / "rocm" / "apt" / catalog.ROCM_REPOSITORY
+    _pool(rocm, [amdgpu.rocminfo_deb(catalog.ROCMINFO_AMD)])
+    _publish(rocm, key, origin=AMD_HOST, label=AMD_HOST)
     (site / "rocm" / "rocm.gpg.key").write_bytes(key.armored.read_bytes())
 
 
 def _archive(tree: Path, key: Key, real_debs: Iterable[Path]) -> None:
-    debs: list[Deb] = [amdgpu.linux_firmware_deb()]
+    debs: list[Deb] = [amdgpu.linux_firmware_deb(), amdgpu.rocminfo_deb(catalog.ROCMINFO_UBUNTU)]
     for kernel in catalog.KERNELS:
         debs += kernels.kernel_debs(kernel)
     debs += [kernels.meta_deb(meta) for meta in catalog.METAS]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from ..catalog import CODENAME
 
 AMDGPU_LIST = "/etc/apt/sources.list.d/amdgpu.list"
+ROCM_LIST = "/etc/apt/sources.list.d/rocm.list"
 AMDGPU_KEY = "/etc/apt/keyrings/rocm.gpg"
 AMDGPU_PIN = "/etc/apt/preferences.d/repo-radeon-pin-600"
 UBUNTU_SOURCES = "/etc/apt/sources.list.d/ubuntu.sources"
@@ -18,6 +19,12 @@ def amdgpu_list(version: str) -> str:
     return (
         f"deb [arch=amd64,i386 signed-by={AMDGPU_KEY}] {where}\n#deb-src [signed-by={AMDGPU_KEY}] {where}\n"
     )
+
+
+def rocm_list(version: str) -> str:
+    """rocm.list for ROCm *version*: AMD's other repository, numbered by ROCm."""
+    where = f"https://repo.radeon.com/rocm/apt/{version} {CODENAME} main"
+    return f"deb [arch=amd64 signed-by={AMDGPU_KEY}] {where}\n"
 
 
 def amdgpu_pin() -> str:
