@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import re
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -236,6 +238,28 @@ def test_second_build_changes_nothing_and_spoiled_sites_come_back(
     assembly.build(cache, www, never)
     assert served.read_bytes() == services.key_paths["amd"].read_bytes()
     assert (www / "github.com").is_dir()  # of someone else: stays
+
+
+@needs_tools
+def test_labs_that_share_a_cache_wait_for_each_other(
+    made: tuple[assembly.Services, Path], tmp_path: Path
+) -> None:
+    services, _ = made
+    home = services.ca_pem.parents[1]
+    done = threading.Event()
+
+    def other() -> None:
+        assembly.build(home.parent, tmp_path / "www", lambda _text: None)
+        done.set()
+
+    with (home / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        thread = threading.Thread(target=other)
+        thread.start()
+        assert not done.wait(0.3)
+    thread.join(timeout=30)
+    assert done.is_set()
+    assert (tmp_path / "www/repo.radeon.com/rocm/rocm.gpg.key").is_file()
 
 
 @needs_tools

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import shutil
 from collections.abc import Callable, Mapping
@@ -40,12 +41,19 @@ class Services:
 def build(cache: Path, www: Path, progress: Callable[[str], None]) -> Services:
     """Make repositories, keys and certificates below *cache* and lay the sites into *www*.
 
-    Only the folders of this module's own host names are touched in *www*. What is there already
-    for the same sources stays (then it takes milliseconds). Raises LabError where a program is
+    One process at a time works in *cache* (another waits), so several labs may share it. Only the
+    folders of this module's own host names are touched in *www*. What is there
+    already for the same sources stays (then it takes milliseconds). Raises LabError where a program is
     missing or Debian's mirror gives no package.
     """
     home = cache / "services"
     home.mkdir(parents=True, exist_ok=True)
+    with (home / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _build(home, www, progress)
+
+
+def _build(home: Path, www: Path, progress: Callable[[str], None]) -> Services:
     keys = openpgp.ensure_keys(home / "keys")
     certificates = pki.ensure_pki(home / "pki")
     wanted = _digest(keys)
