@@ -59,7 +59,7 @@ class Lab:
             self.network.bring_up()
             served = servers.make_archives()
             servers.start(now, self.network, served)
-            servers.make_engine(engine)
+            inventory.write_lock(servers.make_engine(engine))
             for name in names:
                 if name not in now.hosts:
                     now.hosts[name] = HostRecord(name, now.free_index(), profile, engine)

@@ -3,18 +3,24 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from lemonade_deploy.depot import lockfile
+from lemonade_deploy.domain.lock import Asset, Release
+
 from . import keys
-from .engine import SMOLLM
+from .engine import SMOLLM, EngineRelease
+from .engine.release import DOWNLOADS as DOWNLOADS_PATH
 from .network import Network
 from .paths import state_dir
 from .services.assembly import Services
 from .state import LabState
 
+DOWNLOADS = f"https://{DOWNLOADS_PATH}"
 HEADER = "# Written by `lemonade-deploy lab`: simulated hosts. Changes are lost.\n"
 
 
@@ -41,6 +47,25 @@ def write(state: LabState, network: Network, served: Services) -> None:
     }
     path().parent.mkdir(parents=True, exist_ok=True)
     path().write_text(HEADER + yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+
+
+def write_lock(made: EngineRelease) -> None:
+    """Lock the lab's releases beside the inventory; the digests are those of the built files."""
+    locked = {
+        release.tag: Release(
+            tag=release.tag,
+            family=release.family,
+            assets=tuple(
+                Asset(asset.name, asset.size, asset.sha256, f"{DOWNLOADS}/{release.tag}/{asset.name}")
+                for asset in release.assets
+            ),
+            locked_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            source=f"lemonade-deploy lab ({made.engine}: {release.version}), simulated release server",
+        )
+        for release in made.releases
+    }
+    path().parent.mkdir(parents=True, exist_ok=True)
+    lockfile.write(lockfile.beside(str(path())), locked)
 
 
 def lab_variables(served: Services) -> dict[str, Any]:
