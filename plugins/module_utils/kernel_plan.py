@@ -83,7 +83,7 @@ def plan(state: KernelState, wish: KernelWish) -> list[Change]:
             )
         )
     if not state.installed or state.missing:
-        detail = f"{wish.release} ({', '.join(state.missing or wish.packages)})"
+        detail = f"{wish.release} ({', '.join([*wish.packages, *state.missing])})"
         operation = Call(lambda host: install(host, wish, state))
         changes.append(Change(LAYER, "kernel", "install", detail, operations=(operation,)))
     if boot.next_release() != wish.release:
@@ -122,10 +122,13 @@ def install(host: Host, wish: KernelWish, state: KernelState) -> None:
     errors = apt.update(host)
     packages = [*wish.packages, *state.missing]
     with initramfs.held(host) as path:
-        # Ubuntu keeps amdgpu.ko in a package of its own, which metas bring and bare images do not.
-        extra = _existing(host, [f"linux-modules-extra-{wish.release}"])
-        apt.apt_get(host, "install", *dict.fromkeys([*packages, *extra]), path=path)
+        apt.apt_get(host, "install", *packages, path=path)
         host.run(["apt-mark", "manual", *packages])
+        # Ubuntu keeps amdgpu.ko in a package of its own, which metas bring and bare images do not.
+        if amdgpu_module.on_disk(host, wish.release).origin == amdgpu_module.NONE:
+            extra = _existing(host, [f"linux-modules-extra-{wish.release}"])
+            if extra:
+                apt.apt_get(host, "install", *extra, path=path)
     if wish.release not in initramfs.installed_kernels(host):
         told = f" (apt update: {'; '.join(errors)})" if errors else ""
         raise Refused(
