@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from .hub import Response, hub_response
 from .models import MODELS, SMOLLM, TINY, Model
 from .release import ENGINES, EngineRelease, Release, build
 
@@ -15,7 +14,5 @@ __all__ = [
     "EngineRelease",
     "Model",
     "Release",
-    "Response",
     "build",
-    "hub_response",
 ]

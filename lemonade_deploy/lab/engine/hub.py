@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated huggingface.co: which answer a request gets. No sockets here; a web server calls it.
+"""The simulated huggingface.co: which answer a request gets, from a store ``<org>/<repo>/<file>``.
 
-Serves what Lemonade's downloader (``GET /api/models/<repo>``, ``GET /<repo>/resolve/<rev>/<file>``
-with ranges) and the huggingface_hub client of vLLM (HEAD with ``X-Repo-Commit`` and ``ETag``,
-``/api/models/<repo>/revision|tree/<rev>``) ask for; 404 carries the error code that client expects.
+It serves what was seen asked (lemond 2026.39.1, huggingface_hub 2.4.0):
+
+- lemond's pull: ``GET /api/models/<repo>?blobs=true``, then every file by commit; it checks the
+  content against ``lfs.sha256`` and ``blobId``; ``resolve/main/config.json`` at each load;
+- vLLM: ``/api/models/<repo>``, ``…/revision/main``, ``…/tree/main?recursive=…``, HEAD of the weights
+  (``X-Repo-Commit``, ``ETag``, ``X-Linked-*``) and their first 100,000 bytes by range.
 """
 
 from __future__ import annotations
@@ -12,31 +15,19 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+
+from ..services.answers import OCTETS, TYPES, Answer, Hook, Request
 
 _API = re.compile(
     r"/api/models/(?P<repo>[^/]+/[^/]+)(?:/(?P<what>revision|tree)/(?P<rev>[^/]+)(?P<below>/.*)?)?"
 )
 _FILE = re.compile(r"/(?P<repo>[^/]+/[^/]+)/(?:resolve|raw)/(?P<rev>[^/]+)/(?P<path>.+)")
-_RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 # Files of this size and above are kept by content on the real hub (LFS, Xet) and have a sha256.
 LARGE = 10 << 20
 BRANCH = "main"
-
-
-@dataclass(frozen=True)
-class Response:
-    """An answer; the body is *body*, or *length* bytes of *file* from *offset*. HEAD sends none of it."""
-
-    status: int
-    headers: dict[str, str] = field(default_factory=dict)
-    body: bytes = b""
-    file: Path | None = None
-    offset: int = 0
-    length: int = 0
 
 
 @dataclass(frozen=True)
@@ -86,40 +77,41 @@ def _entry(folder: Path, path: str, size: int) -> Entry:
     return Entry(path, size, digest.hexdigest(), large)
 
 
-def hub_response(method: str, target: str, headers: Mapping[str, str], store: Path) -> Response:
-    """The answer to *method* on *target* (path with query); header names of *headers* in any case."""
-    if method not in ("GET", "HEAD"):
-        return _error(405, "MethodNotAllowed", f"{method} is not served by the lab's hub")
-    path = unquote(urlsplit(target).path)
-    if found := _API.fullmatch(path):
+def hub(request: Request, store: Path) -> Answer:
+    """The answer to *request*: a hook of the lab's web server, which itself does ranges and HEAD."""
+    if found := _API.fullmatch(request.path):
         return _api(store, found)
-    if found := _FILE.fullmatch(path):
-        return _file(store, found, {name.lower(): value for name, value in headers.items()})
-    return _error(404, "NotFound", f"{path} is not served by the lab's hub")
+    if found := _FILE.fullmatch(request.path):
+        return _file(store, found)
+    return _error("NotFound", f"{request.path} is not served by the lab's hub")
 
 
-def _error(status: int, code: str, message: str) -> Response:
-    body = json.dumps({"error": message}).encode()
-    kind = {"Content-Type": "application/json", "Content-Length": str(len(body))}
-    return Response(
-        status, {**kind, "X-Error-Code": code, "X-Error-Message": message}, body, length=len(body)
-    )
+HOOKS: Mapping[str, Hook] = {"huggingface.co": hub}
 
 
-def _missing(name: str) -> Response:
-    return _error(404, "RepoNotFound", f"Repository not found: {name}")
+def _json(status: int, content: object, headers: Mapping[str, str] | None = None) -> Answer:
+    return Answer(status, json.dumps(content).encode(), TYPES[".json"], headers or {})
 
 
-def _api(store: Path, asked: re.Match[str]) -> Response:
+def _error(code: str, message: str) -> Answer:
+    """404 with the headers by which huggingface_hub tells its errors apart."""
+    return _json(404, {"error": message}, {"X-Error-Code": code, "X-Error-Message": message})
+
+
+def _find(store: Path, asked: re.Match[str]) -> Repository | Answer:
     found = repository(store, asked["repo"])
     if found is None:
-        return _missing(asked["repo"])
+        return _error("RepoNotFound", f"Repository not found: {asked['repo']}")
     if asked["rev"] not in (None, BRANCH, found.commit):
-        return _error(404, "RevisionNotFound", f"Invalid rev id: {asked['rev']}")
-    content: object = _tree(found) if asked["what"] == "tree" else _info(found)
-    body = json.dumps(content).encode()
-    kind = {"Content-Type": "application/json", "Content-Length": str(len(body))}
-    return Response(200, kind, body, length=len(body))
+        return _error("RevisionNotFound", f"Invalid rev id: {asked['rev']}")
+    return found
+
+
+def _api(store: Path, asked: re.Match[str]) -> Answer:
+    found = _find(store, asked)
+    if isinstance(found, Answer):
+        return found
+    return _json(200, _tree(found) if asked["what"] == "tree" else _info(found))
 
 
 def _info(found: Repository) -> dict[str, object]:
@@ -166,32 +158,14 @@ def _tree(found: Repository) -> list[dict[str, object]]:
     ]
 
 
-def _file(store: Path, asked: re.Match[str], headers: Mapping[str, str]) -> Response:
-    found = repository(store, asked["repo"])
-    if found is None:
-        return _missing(asked["repo"])
-    if asked["rev"] not in (BRANCH, found.commit):
-        return _error(404, "RevisionNotFound", f"Invalid rev id: {asked['rev']}")
+def _file(store: Path, asked: re.Match[str]) -> Answer:
+    found = _find(store, asked)
+    if isinstance(found, Answer):
+        return found
     entry = next((entry for entry in found.entries if entry.path == asked["path"]), None)
     if entry is None:
-        return _error(404, "EntryNotFound", "Entry not found")
-    answer = {
-        "Content-Type": "application/octet-stream",
-        "Accept-Ranges": "bytes",
-        "ETag": f'"{entry.etag}"',
-        "X-Repo-Commit": found.commit,
-    }
+        return _error("EntryNotFound", "Entry not found")
+    headers = {"ETag": f'"{entry.etag}"', "X-Repo-Commit": found.commit}
     if entry.large:
-        answer |= {"X-Linked-Etag": f'"{entry.etag}"', "X-Linked-Size": str(entry.size)}
-    return _ranged(entry.size, store / found.name / entry.path, answer, headers.get("range", ""))
-
-
-def _ranged(size: int, file: Path, answer: dict[str, str], wanted: str) -> Response:
-    part = _RANGE.fullmatch(wanted)
-    if part is None:
-        return Response(200, {**answer, "Content-Length": str(size)}, file=file, length=size)
-    first, last = int(part[1]), min(int(part[2] or size - 1), size - 1)
-    if first > last:
-        return Response(416, {**answer, "Content-Range": f"bytes */{size}", "Content-Length": "0"})
-    answer |= {"Content-Range": f"bytes {first}-{last}/{size}", "Content-Length": str(last - first + 1)}
-    return Response(206, answer, file=file, offset=first, length=last - first + 1)
+        headers |= {"X-Linked-Etag": f'"{entry.etag}"', "X-Linked-Size": str(entry.size)}
+    return Answer(200, store / found.name / entry.path, OCTETS, headers)

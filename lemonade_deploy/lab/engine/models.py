@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 from ..say import step
 from ..shell import LabError, run
 from . import interpreter, smollm, tiny
+from .cache import scratch, settle
 from .install import convert_tools, site_packages, wheel
 
 
@@ -55,9 +55,9 @@ def build(cache: Path, engine: str) -> Path:
         return place
     with (
         step(f"models for the lab's hub (engine {engine})"),
-        tempfile.TemporaryDirectory(prefix=".hub-", dir=cache) as temporary,
+        scratch(cache) as temporary,
     ):
-        store = Path(temporary) / "store"
+        store = temporary / "store"
         for model in MODELS:
             folder = store / model.repository
             folder.mkdir(parents=True)
@@ -65,7 +65,7 @@ def build(cache: Path, engine: str) -> Path:
             (folder / "README.md").write_text(card, encoding="utf-8")
         _write_tiny(store / TINY.repository, engine)
         _write_smollm(cache, store / SMOLLM.repository, engine)
-        store.rename(place)
+        settle(store, place)
     return place
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,9 +14,9 @@ from ...domain import releases
 from ...domain.gfx import FAMILIES
 from ..say import step
 from ..shell import LabError
-from . import bundle, light, models
+from . import bundle, light, models, publish
 from .archive import Asset, pack
-from .install import REQUIREMENTS
+from .cache import locked_cache, scratch, settle
 from .interpreter import ENGINE_PYTHON, find, own
 from .simulated import asset
 
@@ -27,7 +25,7 @@ ENGINES: dict[str, ModuleType] = {"vllm": bundle, "light": light}
 DOWNLOADS = "github.com/lemonade-sdk/vllm-rocm/releases/download"
 HUB = "huggingface.co"
 # Code that decides what is in an archive: a change there makes a new one.
-SOURCES = ("archive.py", "elf.py", "interpreter.py", "simulated.py")
+SOURCES = ("archive.py", "elf.py", "install.py", "interpreter.py", "simulated.py")
 RECORD = "release.json"
 
 
@@ -55,7 +53,6 @@ class EngineRelease:
     engine: str
     version: str
     releases: tuple[Release, ...]
-    store: Path
     models: tuple[models.Model, ...]
 
 
@@ -64,30 +61,22 @@ def build(
 ) -> EngineRelease:
     """Make (once) and serve: releases below ``www``/github.com, models below ``www``/huggingface.co.
 
-    *cache* and *www* are best on one file system (hard links, else copies). The www tree then holds
-    this engine's releases only. LabError says what is missing. A second call takes milliseconds.
+    The www tree then holds copies of this engine's files only. LabError says what is missing. A
+    second call takes milliseconds.
     """
     if engine not in ENGINES:
         raise LabError(f"unknown engine {engine!r}: choose one of {', '.join(ENGINES)}")
-    unknown = sorted(set(families) - set(FAMILIES.values()))
-    if unknown:
-        raise LabError(
-            f"no bundle family {', '.join(unknown)}; known: {', '.join(sorted(set(FAMILIES.values())))}"
-        )
-    cache = cache / "engine"
-    cache.mkdir(parents=True, exist_ok=True)
-    made = tuple(_release(cache, engine, family) for family in families)
-    store = models.build(cache, engine)
-    downloads = www / DOWNLOADS
-    shutil.rmtree(downloads, ignore_errors=True)
-    for release, folder in made:
-        _publish(folder, downloads / release.tag, release.assets)
-    hub = www / HUB
-    hub.parent.mkdir(parents=True, exist_ok=True)
-    hub.unlink(missing_ok=True)
-    hub.symlink_to(store.resolve(), target_is_directory=True)
+    known = sorted(set(FAMILIES.values()))
+    if unknown := sorted(set(families) - set(known)):
+        raise LabError(f"no bundle family {', '.join(unknown)}; known: {', '.join(known)}")
+    with locked_cache(cache / "engine") as home:
+        made = [_release(home, engine, family) for family in families]
+        store = models.build(home, engine)
+        sources = {release.tag: (folder, [a.name for a in release.assets]) for release, folder in made}
+        publish.releases(sources, www / DOWNLOADS)
+        publish.tree(store, www / HUB)
     found = tuple(release for release, _ in made)
-    return EngineRelease(engine, ENGINES[engine].version(), found, store, models.MODELS)
+    return EngineRelease(engine, ENGINES[engine].version(), found, models.MODELS)
 
 
 def _key(engine: str, family: str, tag: str) -> str:
@@ -99,41 +88,30 @@ def _key(engine: str, family: str, tag: str) -> str:
         digest.update((here / name).read_bytes())
     for name in module.ENGINE_FILES:
         digest.update(asset(name))
-    if engine == "vllm":
-        digest.update(asset(REQUIREMENTS))
     digest.update((find(ENGINE_PYTHON) if engine == "vllm" else own()).identity.encode())
     return digest.hexdigest()[:16]
 
 
-def _release(cache: Path, engine: str, family: str) -> tuple[Release, Path]:
+def _release(home: Path, engine: str, family: str) -> tuple[Release, Path]:
     """The release's record and the folder with its assets."""
     tag = releases.tag(releases.DEFAULT_BASE, family)
-    place = cache / f"release-{engine}-{family}-{_key(engine, family, tag)}"
+    place = home / f"release-{engine}-{family}-{_key(engine, family, tag)}"
     if not place.is_dir():
-        _make(cache, place, engine, family, tag)
+        _make(home, place, engine, family, tag)
     raw = json.loads((place / RECORD).read_text(encoding="utf-8"))
     raw["assets"] = tuple(Asset(**item) for item in raw["assets"])
     return Release(**raw), place
 
 
-def _make(cache: Path, place: Path, engine: str, family: str, tag: str) -> None:
+def _make(home: Path, place: Path, engine: str, family: str, tag: str) -> None:
     module = ENGINES[engine]
-    with tempfile.TemporaryDirectory(prefix=".bundle-", dir=cache) as temporary:
-        tree, draft = Path(temporary) / "tree", Path(temporary) / "assets"
-        with step(f"bundle {engine} for {family} in AMD's layout ({module.version()})"):
+    with scratch(home) as temporary:
+        tree, draft = temporary / "tree", temporary / "assets"
+        with step(f"bundle for {family} in AMD's layout, engine {engine} ({module.version()})"):
             tree.mkdir(mode=0o755)
-            module.write_tree(cache, tree, family)
+            module.write_tree(home, tree, family)
         with step(f"archive of the {engine} bundle"):
             assets = tuple(pack(tree, draft, tag, module.PART_SIZE))
         release = Release(tag, family, engine, module.version(), assets)
         (draft / RECORD).write_text(json.dumps(asdict(release), indent=2) + "\n", encoding="utf-8")
-        draft.rename(place)
-
-
-def _publish(source: Path, target: Path, assets: Sequence[Asset]) -> None:
-    target.mkdir(parents=True)
-    for item in assets:
-        try:
-            (target / item.name).hardlink_to(source / item.name)
-        except OSError:  # another file system
-            shutil.copy2(source / item.name, target / item.name)
+        settle(draft, place)

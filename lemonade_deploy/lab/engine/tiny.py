@@ -18,7 +18,7 @@ from .tensors import Tensor, Value, gguf, safetensors
 
 HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, FFN, CONTEXT, VOCAB = 64, 2, 4, 2, 32, 128, 8192, 448
 END_OF_TEXT, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
-SEED = 123
+SEED = 25  # its replies are never empty and mostly end by themselves
 CORPUS = (
     "The server on this host answers a chat completion with real tokens.",
     "system user assistant hello world how are you today",
