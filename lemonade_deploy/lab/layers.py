@@ -67,7 +67,7 @@ def _build(recipe: Recipe, done: Path, lower: list[Path], network: Network, serv
     building.chmod(0o755)
     mount_overlay(root, lower, building / "upper", building / "work")
     try:
-        _prepare(root, recipe, served)
+        _prepare(root, recipe, network, served)
         (building / "view/osrelease").write_text(recipe.running + "\n", encoding="utf-8")
         (building / "view/cmdline").write_text("quiet splash\n", encoding="utf-8")
         for command in recipe.steps:
@@ -81,8 +81,8 @@ def _build(recipe: Recipe, done: Path, lower: list[Path], network: Network, serv
     building.rename(done)
 
 
-def _prepare(root: Path, recipe: Recipe, served: Services) -> None:
-    lines = ["127.0.0.1 localhost", *(f"{served.address} {name}" for name in served.hostnames)]
+def _prepare(root: Path, recipe: Recipe, network: Network, served: Services) -> None:
+    lines = ["127.0.0.1 localhost", *(f"{network.services_address} {name}" for name in served.hostnames)]
     (root / "etc/hosts").write_text("\n".join(lines) + "\n", encoding="utf-8")
     trust = root / TRUSTED
     trust.parent.mkdir(parents=True, exist_ok=True)
