@@ -58,7 +58,7 @@ def parse(path: str, text: str) -> Iterator[Pin]:
 def read_pins(host: Host) -> list[Pin]:
     """All pins that apt reads."""
     names = [name for name in host.listdir(PARTS) if _NAME.fullmatch(name)]
-    found = []
+    found: list[Pin] = []
     for path in (PREFERENCES, *(f"{PARTS}/{name}" for name in names)):
         found += parse(path, host.read(path) or "")
     return found

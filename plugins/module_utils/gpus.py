@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from . import cwsr, gfx, kfd, pci
 from .host import Host
 
 DRM = "/sys/class/drm"
+_SLOT = re.compile(r"^PCI_SLOT_NAME=(\S+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -49,19 +51,17 @@ class Gpu:
         return asdict(self)
 
 
-def _drm_device(host: Host, gpu: pci.PciGpu, only: bool) -> str | None:
+def _drm_device(host: Host, gpu: pci.PciGpu) -> str | None:
     """The folder that holds the amdgpu driver's own attributes of a GPU, or None."""
     own = f"{pci.DEVICES_DIR}/{gpu.address}"
-    if host.exists(f"{own}/mem_info_vram_total") or host.exists(f"{own}/fw_version"):
+    if host.exists(f"{own}/mem_info_vram_total"):
         return own
     for name in host.listdir(DRM):
         if not name.startswith("card") or "-" in name:
             continue
         device = f"{DRM}/{name}/device"
-        link = host.readlink(device)
-        if link is not None and link.rsplit("/", 1)[-1] == gpu.address:
-            return device
-        if only and pci.number(host.value(f"{device}/device")) == gpu.device_id:
+        slot = _SLOT.search(host.read(f"{device}/uevent") or "")
+        if slot is not None and slot[1] == gpu.address:
             return device
     return None
 
@@ -86,7 +86,7 @@ def join(gpus: Sequence[pci.PciGpu], nodes: Sequence[kfd.Node]) -> dict[str, kfd
     return joined
 
 
-def _one(host: Host, gpu: pci.PciGpu, node: kfd.Node | None, origin: str, only: bool) -> Gpu:
+def _one(host: Host, gpu: pci.PciGpu, node: kfd.Node | None, origin: str) -> Gpu:
     # The device table names the ISA; KFD's word counts for a device that the table does not list.
     isa = gpu.known.gfx if gpu.known else (node.gfx if node and node.gfx else "unknown")
     cus = node.cu_count if node else None
@@ -95,7 +95,7 @@ def _one(host: Host, gpu: pci.PciGpu, node: kfd.Node | None, origin: str, only: 
         verdict = cwsr.Verdict("missing", "no driver shows this GPU")
     else:
         verdict = cwsr.judge(isa, cus, node.cwsr_size, node.ctl_stack_size)
-    device = _drm_device(host, gpu, only)
+    device = _drm_device(host, gpu)
     vram, gtt, firmware = (
         pci.number(host.value(f"{device}/{attribute}")) if device else None
         for attribute in ("mem_info_vram_total", "mem_info_gtt_total", "fw_version/mes_fw_version")
@@ -131,7 +131,7 @@ def read_gpus(host: Host, origin: str) -> list[Gpu]:
     """All AMD GPUs of the host. *origin* is the loaded amdgpu module's (module ``amdgpu_module``)."""
     found = pci.read_gpus(host)
     joined = join(found, kfd.read_nodes(host))
-    return [_one(host, gpu, joined.get(gpu.address), origin, len(found) == 1) for gpu in found]
+    return [_one(host, gpu, joined.get(gpu.address), origin) for gpu in found]
 
 
 def supported(gpus: Sequence[Gpu]) -> list[Gpu]:

@@ -193,16 +193,14 @@ def find(apt: Apt, question: Question) -> list[KernelCandidate]:
     named = list(_from_metas(apt, question))
     if question.source != "auto":
         return named
-    archive = (
-        []
-        if any(c.forecast.verdict == kernels.FIXED for c in named[:1])
-        else list(_from_archive(apt, question))
-    )
     if not question.distribution.ubuntu:
         # Debian 13: on its own 6.12 KFD sees half of the memory (ROCm#6143), so backports come first.
-        return archive + named
+        return [*_from_archive(apt, question), *named]
+    if named and named[0].forecast.verdict == kernels.FIXED:
+        return named  # the metapackage that is preferred anyway: no need to go through the archive
     oem = [candidate for candidate in named if candidate.source == "oem"]
-    return [candidate for candidate in named if candidate.source != "oem"] + archive + oem
+    rest = [candidate for candidate in named if candidate.source != "oem"]
+    return [*rest, *_from_archive(apt, question), *oem]
 
 
 def choose(
