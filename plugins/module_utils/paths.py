@@ -15,6 +15,12 @@ BUNDLE_ROOT = PREFIX + "/vllm-rocm"  # <tag>/ folders and the link `current`
 BUNDLE_CURRENT = BUNDLE_ROOT + "/current"
 LAUNCHER = PREFIX + "/bin/vllm-server"  # vllm.rocm_bin
 LEMOND_UNIT = "/etc/systemd/system/lemond.service"
+# The files of lemond were written, but lemond has not been restarted since.
+LEMOND_RESTART_DUE = STATE_DIR + "/lemond-restart-due"
+LEMONADE_SOURCE = "/etc/apt/sources.list.d/lemonade-deploy-lemonade.sources"
+LEMONADE_KEY = "/etc/apt/keyrings/lemonade-deploy-lemonade.asc"
+# sha256 of the .deb that was installed by path or URL (lemonade_server_source: deb).
+LEMONADE_DEB = STATE_DIR + "/lemonade-server.deb.sha256"
 APT_PIN = "/etc/apt/preferences.d/lemonade-deploy-amdgpu"
 GTT_MODPROBE = "/etc/modprobe.d/lemonade-deploy-gtt.conf"
 GRUB_SNIPPET = "/etc/default/grub.d/zz-lemonade-deploy.cfg"  # sourced last by grub-mkconfig

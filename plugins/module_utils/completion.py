@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A chat completion through lemond, and what must be true of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .lemond_api import Answer, Lemond, LemondUnreachable
+from .module import Refused
+
+MIN_TOKENS = 256  # a reasoning model spends its first tokens on thinking
+
+
+@dataclass(frozen=True)
+class Inference:
+    """The answer. ``seconds`` is wall clock: /v1/stats says 0.0 tokens/s for an unstreamed reply."""
+
+    model: str
+    content: str
+    finish_reason: str
+    prompt_tokens: int
+    completion_tokens: int
+    seconds: float
+
+    def public(self) -> dict[str, Any]:
+        """In the shape of ``--json``."""
+        return {
+            "model": self.model,
+            "content": self.content,
+            "finish_reason": self.finish_reason,
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "load_seconds": None,
+            "seconds": round(self.seconds, 3),
+            "tokens_per_second": round(self.completion_tokens / self.seconds, 2) if self.seconds else None,
+        }
+
+
+def ask(client: Lemond, model: str, prompt: str, max_tokens: int, timeout: float) -> Inference:
+    """One greedy completion; ``timeout`` in seconds. Raises Refused where it is none to be content with."""
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": prompt}],
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "stream": False,
+    }
+    try:
+        answer = client.post("/v1/chat/completions", body, timeout)
+    except LemondUnreachable as error:
+        raise Refused(f"No completion: {error}", "See `journalctl -u lemond -n 50`.") from error
+    return judge(model, answer)
+
+
+def judge(model: str, answer: Answer) -> Inference:
+    """The completion in *answer*; raises Refused naming the first thing that is wrong with it."""
+    if not answer.ok or not isinstance(answer.body, dict):
+        raise Refused(
+            f"{model} does not answer (HTTP {answer.status}): {answer.error}",
+            "See `journalctl -u lemond -n 200`.",
+        )
+    choice = (answer.body.get("choices") or [{}])[0]
+    message, usage = choice.get("message") or {}, answer.body.get("usage") or {}
+    content = message.get("content") or message.get("reasoning") or message.get("reasoning_content") or ""
+    inference = Inference(
+        str(answer.body.get("model", "")),
+        str(content),
+        str(choice.get("finish_reason") or ""),
+        int(usage.get("prompt_tokens") or 0),
+        int(usage.get("completion_tokens") or 0),
+        answer.seconds,
+    )
+    wrong = _wrong(model, inference)
+    if wrong:
+        raise Refused(f"{model} answers, but {wrong}.", "See `journalctl -u lemond -n 200`.")
+    return inference
+
+
+def _wrong(model: str, inference: Inference) -> str:
+    if inference.model.removeprefix("user.") != model.removeprefix("user."):
+        return f"the answer comes from {inference.model!r}"
+    if not inference.content.strip():
+        return "neither content nor reasoning holds any text"
+    if not inference.finish_reason:
+        return "finish_reason is missing"
+    if inference.completion_tokens <= 0:
+        return f"usage counts {inference.completion_tokens} completion tokens"
+    return ""

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine's process under lemond: which program answers, and whether it is the active bundle's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from . import paths, systemd
+from .host import Host
+from .module import Refused
+
+UNIT = "lemond.service"
+
+
+@dataclass(frozen=True)
+class Engine:
+    """``bundle`` is the folder of the active release; ``argv`` the process's own arguments."""
+
+    pid: int
+    executable: str
+    argv: tuple[str, ...]
+    bundle: str
+    below_service: bool
+
+    @property
+    def from_bundle(self) -> bool:
+        """Whether the program stands in the active release's folder."""
+        return bool(self.bundle) and self.executable.startswith(self.bundle + "/")
+
+    def public(self) -> dict[str, Any]:
+        """For a module's result; the arguments are not in it, they may be the user's."""
+        return {"pid": self.pid, "executable": self.executable, "bundle": self.bundle}
+
+
+def active_bundle(host: Host) -> str:
+    """The folder that the link ``current`` names, "" where there is none."""
+    target = host.readlink(paths.BUNDLE_CURRENT)
+    return os.path.normpath(os.path.join(paths.BUNDLE_ROOT, target)) if target else ""
+
+
+def read(host: Host, entry: Mapping[str, Any]) -> Engine:
+    """The engine behind an entry of /v1/health."""
+    pid = int(entry.get("pid") or 0)
+    cmdline = host.read(f"/proc/{pid}/cmdline") or ""
+    main_pid = systemd.show(host, UNIT).main_pid
+    return Engine(
+        pid,
+        host.readlink(f"/proc/{pid}/exe") or "",
+        tuple(cmdline.rstrip("\0").split("\0")) if cmdline else (),
+        active_bundle(host),
+        main_pid > 0 and main_pid in ancestors(host, pid),
+    )
+
+
+def ancestors(host: Host, pid: int) -> list[int]:
+    """Parents of a process, nearest first."""
+    found: list[int] = []
+    while pid > 1:
+        # The second field is the name in parentheses and may hold spaces (proc(5)).
+        fields = (host.read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
+        if len(fields) < 2 or int(fields[1]) in found:
+            break
+        pid = int(fields[1])
+        found.append(pid)
+    return found
+
+
+def check(engine: Engine) -> None:
+    """Raises Refused unless the engine is lemond's child and runs from the active bundle."""
+    if not engine.executable:
+        raise Refused(
+            f"The engine's process {engine.pid} that lemond names is gone.", "See `journalctl -u lemond`."
+        )
+    if not engine.below_service:
+        raise Refused(
+            f"{engine.executable} (process {engine.pid}) is no child of {UNIT}.",
+            "Another lemond answers at this port: `ss -ltnp` names it.",
+        )
+    if not engine.from_bundle:
+        raise Refused(
+            f"lemond's engine is {engine.executable}, not one of {engine.bundle or paths.BUNDLE_CURRENT}.",
+            "Run the roles vllm_rocm, lemonade_server and models; a config.json that sets vllm.rocm_bin is "
+            "the finding config-overridden.",
+        )

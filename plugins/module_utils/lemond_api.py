@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lemond's HTTP interface, as far as the kit needs it.
+
+Routes and shapes: lemonade-sdk/lemonade src/cpp/server/server.cpp, tried on Debian's 2026.39.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+
+class LemondUnreachable(OSError):
+    """Nothing answers at the endpoint, or not within the time given."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """HTTP status, the decoded JSON (None where the body is none) and the seconds it took."""
+
+    status: int
+    body: Any
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether the request was done: HTTP 2xx and no error in the body.
+
+        An error can come back inside HTTP 200 (lemonade issue 2649).
+        """
+        return 200 <= self.status < 300 and not (isinstance(self.body, Mapping) and "error" in self.body)
+
+    @property
+    def error(self) -> str:
+        """The error's own words. lemond has three shapes for them."""
+        error = self.body.get("error", self.body) if isinstance(self.body, Mapping) else self.body
+        if isinstance(error, Mapping):
+            error = error.get("message") or json.dumps(error)
+        return str(error) if error else f"HTTP {self.status}"
+
+
+class Lemond:
+    """A client of one lemond. ``endpoint`` like ``http://127.0.0.1:13305``; timeouts in seconds."""
+
+    def __init__(self, endpoint: str, api_key: str = "") -> None:
+        self.endpoint = endpoint.rstrip("/")
+        self._headers = {"Content-Type": "application/json"}
+        if api_key:
+            self._headers["Authorization"] = f"Bearer {api_key}"
+        # A proxy from the environment must never see the host's own requests, or the key.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def call(self, method: str, path: str, body: Any = None, timeout: float = 30) -> Answer:
+        """One request; HTTP errors are answers too. Raises LemondUnreachable."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(  # noqa: S310  the endpoint is http by construction
+            self.endpoint + path, data=data, headers=self._headers, method=method
+        )
+        began = time.monotonic()
+        try:
+            with self._opener.open(request, timeout=timeout) as reply:
+                status, raw = reply.status, reply.read()
+        except urllib.error.HTTPError as error:
+            status, raw = error.code, error.read()
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            raise LemondUnreachable(f"{method} {self.endpoint}{path}: {reason}") from error
+        return Answer(status, decode(raw), time.monotonic() - began)
+
+    def get(self, path: str, timeout: float = 30) -> Answer:
+        """GET *path*."""
+        return self.call("GET", path, timeout=timeout)
+
+    def post(self, path: str, body: Any, timeout: float = 30) -> Answer:
+        """POST *body* as JSON."""
+        return self.call("POST", path, body, timeout)
+
+    def alive(self) -> bool:
+        """Whether /live answers; it needs no key."""
+        try:
+            return self.get("/live", timeout=5).ok
+        except LemondUnreachable:
+            return False
+
+    def model(self, name: str) -> dict[str, Any] | None:
+        """What lemond knows about a model, or None."""
+        answer = self.get(f"/v1/models/{quote(name, safe='')}")
+        return dict(answer.body) if answer.ok else None
+
+    def model_names(self) -> list[str]:
+        """Every model this lemond offers on this host, not only downloaded ones."""
+        answer = self.get("/v1/models?show_all=true")
+        return [str(model["id"]) for model in answer.body.get("data", [])] if answer.ok else []
+
+    def loaded(self, name: str) -> dict[str, Any] | None:
+        """The entry of /v1/health for a loaded model, or None."""
+        answer = self.get("/v1/health")
+        if not answer.ok:
+            return None
+        names = {name, name.removeprefix("user.")}
+        entries = answer.body.get("all_models_loaded", [])
+        return next((dict(entry) for entry in entries if entry.get("model_name") in names), None)
+
+
+def decode(raw: bytes) -> Any:
+    """JSON of a reply, its text where it is none, None where it is empty."""
+    text = raw.decode("utf-8", "replace")
+    if not text.strip():
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def wait_alive(client: Lemond, running: Callable[[], bool], timeout: float) -> bool:
+    """Wait until /live answers. ``running()`` says whether it is still worth waiting.
+
+    ``timeout`` is in seconds. lemond announces nothing when it is ready, so it is asked.
+    """
+    deadline = time.monotonic() + timeout
+    while not client.alive():
+        if time.monotonic() > deadline or not running():
+            return False
+        time.sleep(0.2)
+    return True

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What lemond and its engine wrote to the journal, and the line in it that tells why a load failed.
+
+Every such failure reaches lemond's client as "vllm-server failed to start within timeout".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from .host import Host
+from .load_failures import Signature, match
+
+# 2026-11-30 11:29:24.310 [Error] (Process) text
+_LEMOND = re.compile(r"^\S+ \S+ \[(?P<level>\w+)\] \((?P<source>\w+)\) ?(?P<text>.*)$")
+# (EngineCore pid=797) ERROR 11-30 11:29:24 [core.py:1510] text
+_VLLM = re.compile(
+    r"^(?:\([\w. ]+pid=\d+\) ?)?(?:(?P<level>[A-Z]+) \d\d-\d\d [\d:]{8} \[[^\]]*\] ?)?(?P<text>.*)$"
+)
+_EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)(: .+|$)")
+_GENERIC = re.compile(
+    r"Engine core initialization failed|See root cause above|WorkerProc initialization failed"
+)
+_START = "Starting vllm-server"  # lemond tries twice; the last try is the one that counts
+_TRIM = 400  # characters of a line that are shown
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The line that tells why, and what is known about such a line (None: nothing)."""
+
+    line: str
+    signature: Signature | None
+
+    def sentence(self) -> str:
+        """For the failure message."""
+        return f"{self.signature.cause}: {self.line}" if self.signature else self.line
+
+
+def parse(journal: str) -> list[str]:
+    """Messages of ``journalctl -o json``. A message with odd bytes is a list of numbers there."""
+    messages = []
+    for line in journal.splitlines():
+        message = json.loads(line).get("MESSAGE")
+        if isinstance(message, list):
+            message = bytes(message).decode("utf-8", "replace")
+        if message is not None:
+            messages.append(str(message))
+    return messages
+
+
+def read(host: Host, *, since: float | None = None, last: int | None = None) -> list[str]:
+    """lemond's messages in the journal, from *since* (seconds since 1970) or the *last* n."""
+    argv = ["journalctl", "-u", "lemond", "-o", "json", "--no-pager", "-q"]
+    argv += [f"--since=@{since:.6f}"] if since is not None else []
+    argv += [f"--lines={last}"] if last is not None else []
+    return parse(host.run(argv).stdout)
+
+
+def service_errors(host: Host, count: int = 3) -> list[str]:
+    """The last errors of lemond itself."""
+    found = [_LEMOND.match(message) for message in read(host, last=100)]
+    errors = [hit["text"].strip() for hit in found if hit and hit["level"] == "Error"]
+    return [error[:_TRIM] for error in errors][-count:]
+
+
+def diagnose(messages: Sequence[str]) -> Diagnosis | None:
+    """The root line of a failed load: a known signature, else the first exception, else lemond's word."""
+    starts = [index for index, message in enumerate(messages) if _START in message]
+    attempt = messages[starts[-1] :] if starts else messages
+    engine = list(_engine_lines(attempt))
+    exceptions = [line for line in engine if _EXCEPTION.match(line) and not _GENERIC.search(line)]
+    for line in (*exceptions, *engine):
+        signature = match(line)
+        if signature:
+            return Diagnosis(line[:_TRIM], signature)
+    if exceptions:
+        return Diagnosis(exceptions[0][:_TRIM], None)
+    own = [hit["text"] for hit in map(_LEMOND.match, attempt) if hit and hit["level"] == "Error"]
+    for line in own:
+        signature = match(line)
+        if signature:
+            return Diagnosis(line[:_TRIM], signature)
+    return Diagnosis(own[0][:_TRIM], None) if own else None
+
+
+def _engine_lines(messages: Iterable[str]) -> Iterable[str]:
+    """What the engine wrote, without lemond's and vLLM's prefixes; warnings are no causes."""
+    for message in messages:
+        hit = _LEMOND.match(message)
+        if hit is None or hit["source"] != "Process":
+            continue
+        inner = _VLLM.match(hit["text"])
+        if inner and inner["level"] not in ("WARNING", "INFO", "DEBUG"):
+            yield inner["text"].strip()
