@@ -182,9 +182,8 @@ def _facts(host: HostRun, result: Mapping[str, Any]) -> None:
     if isinstance(result.get("kernel"), str):
         host.kernel = result["kernel"]
     host.rebooted = host.rebooted or bool(result.get("rebooted"))
-    reboot = result.get("reboot_required")
-    if reboot:
-        host.reboot_required = [str(why) for why in reboot] if isinstance(reboot, list) else [str(reboot)]
+    if result.get("reboot_required"):
+        host.reboot_required = [str(why) for why in result.get("reboot") or ["a change takes effect at boot"]]
     for key in ("bundle", "inference"):
         if isinstance(result.get(key), Mapping):
             setattr(host, key, dict(result[key]))

@@ -26,6 +26,9 @@ LIMITS = {
 }
 
 
+CONNECTION = "ansible_connection"
+
+
 @dataclass(frozen=True)
 class Request:
     """What the user asked for."""
@@ -60,6 +63,7 @@ class Prepared:
     environment: dict[str, str]
     limits: dict[str, dict[str, float]]
     forks: int
+    local: frozenset[str]  # the hosts that are this very machine
 
 
 def prepare(request: Request, private: Path) -> Prepared:
@@ -84,6 +88,16 @@ def prepare(request: Request, private: Path) -> Prepared:
         settings,
         _limits(answer, known),
         request.forks or _configured_forks(request.folder) or max(5, min(50, len(hosts))),
+        _local(answer),
+    )
+
+
+def _local(answer: Mapping[str, Any]) -> frozenset[str]:
+    """The hosts with a local connection."""
+    return frozenset(
+        host
+        for host, told in answer["host_variables"].items()
+        if any(one["name"] == CONNECTION and one["value"] == "local" for one in told)
     )
 
 
@@ -110,7 +124,7 @@ def _probe(
         "extra_files": [str(path) for path in extra.files],
         "vault_ids": list(secrets.ids),
         "vault_password_files": list(secrets.password_files),
-        "prefixes": [f"{role}_" for role in known.roles],
+        "prefixes": [*(f"{role}_" for role in known.roles), CONNECTION],
     }
     done = subprocess.run(
         [sys.executable, "-m", "lemonade_deploy.probe"],
@@ -138,7 +152,7 @@ def _probe_error(told: Mapping[str, Any], extra: extra_vars.ExtraFiles) -> Usage
     message = str(told["message"])
     source = str(told.get("source") or "")
     remedy = "No host was touched."
-    if "no vault secrets" in message.lower():
+    if "vault password must be" in message or "no vault secrets" in message:
         remedy = "Give --vault-password-file FILE, --vault-id ID@FILE or --ask-vault-pass. " + remedy
     elif "has the wrong mode" in message:
         remedy = "chmod it. " + remedy

@@ -23,10 +23,12 @@ def main() -> None:
     request = json.load(sys.stdin)
     answer_to = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever Ansible or a dynamic inventory prints is no answer
+    reading: list[str] = []
     try:
-        answer = _answer(request)
+        answer = _answer(request, _loader(reading))
     except Exception as error:  # Ansible raises many kinds; each is told, none is lost
-        answer = {"error": _told(error)}
+        # An error of the vault does not say which file it is about.
+        answer = {"error": {**({"file": reading[-1]} if reading else {}), **_told(error)}}
     json.dump(answer, answer_to, default=str)
     answer_to.flush()
 
@@ -44,7 +46,8 @@ def _told(error: Exception) -> Json:
         if text and text not in message:
             message = f"{message.rstrip('.')}: {text}"
         cause = cause.__cause__
-    told = {"message": " ".join(message.replace(' in "<unicode string>", line', ", line").split()), **(origin or {})}
+    text = " ".join(message.replace(' in "<unicode string>", line', ", line").split())
+    told = {"message": text, **(origin or {})}
     if line and not told.get("line"):
         told["line"] = line
     return told
@@ -74,11 +77,21 @@ def _origin(value: Any) -> Json | None:
     return {"file": str(tag.path), "line": tag.line_num}
 
 
-def _answer(request: Json) -> Json:
-    from ansible.cli import CLI  # type: ignore[import-untyped]
+def _loader(reading: list[str]) -> Any:
+    """A loader that notes in *reading* which files it is asked for."""
     from ansible.parsing.dataloader import DataLoader  # type: ignore[import-untyped]
 
-    loader = DataLoader()
+    class Loader(DataLoader):  # type: ignore[misc]
+        def load_from_file(self, file_name: str, *args: Any, **kwargs: Any) -> Any:
+            reading.append(str(file_name))
+            return super().load_from_file(file_name, *args, **kwargs)
+
+    return Loader()
+
+
+def _answer(request: Json, loader: Any) -> Json:
+    from ansible.cli import CLI  # type: ignore[import-untyped]
+
     CLI.setup_vault_secrets(
         loader,
         vault_ids=request["vault_ids"],

@@ -122,7 +122,7 @@ class HostRun:
         return {
             "status": self.status,
             "changed": [{key: c[key] for key in ("layer", "object", "action")} for c in self.changes],
-            "failure": self.failure.public() if self.failure else None,
+            "failure": self.failure.public() if self.failure and not self.reboot_required else None,
             "rebooted": self.rebooted,
             "kernel": self.kernel,
             "gpu": [{key: gpu.get(key) for key in GPU_KEYS} for gpu in self.gpu],

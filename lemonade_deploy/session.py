@@ -21,7 +21,7 @@ class Session:
     hosts: list[HostRun]
     rc: int
     interrupted: bool
-    this_machine: bool
+    local: frozenset[str]  # the hosts that are this very machine
 
 
 def execute(
@@ -38,6 +38,4 @@ def execute(
             outcome = runner.play(prepared, collector, passwords, private)
         if not collector.playbook_started and outcome.rc != 0 and not outcome.interrupted:
             raise UsageError(runner.startup_error(collector.output), "No host was touched.")
-        return Session(
-            list(collector.hosts.values()), outcome.rc, outcome.interrupted, prepared.selection.this_machine
-        )
+        return Session(list(collector.hosts.values()), outcome.rc, outcome.interrupted, prepared.local)

@@ -100,7 +100,7 @@ def command(
     _closing(display, session, code, reboot)
     if json_output:
         write(envelope.document(code, {host.name: host.public() for host in session.hosts}))
-    if code == Exit.REBOOT and reboot:
+    if code == Exit.REBOOT and reboot and _due(session) <= session.local:
         resume.reboot(argv, Path.cwd())
     return code
 
@@ -138,17 +138,21 @@ def code_of(session: Session, check: bool, failures_allowed: int) -> Exit:
     return code
 
 
+def _due(session: Session) -> set[str]:
+    """The hosts at which a reboot is due."""
+    return {host.name for host in session.hosts if host.status == "reboot-required"}
+
+
 def _closing(display: Display, session: Session, code: Exit, reboot: bool) -> None:
     say = display.console.print
     if session.interrupted:
         say(Text("Stopped. The same command goes on from here: what is done is not done again.", "bold"))
+    elif code == Exit.REBOOT and not _due(session) <= session.local:
+        names = ", ".join(sorted(_due(session)))
+        say(Text(f"Reboot {names}, then run the same command again: it goes on from there.", "bold"))
     elif code == Exit.REBOOT and reboot:
-        say(
-            Text(
-                f"Rebooting this machine; it goes on by itself afterwards: journalctl -f -u {resume.UNIT}",
-                "bold",
-            )
-        )
+        say(Text("Rebooting this machine. It goes on by itself after that, seen by:", "bold"))
+        say(Text(f"  journalctl -f -u {resume.UNIT}"))
     elif code == Exit.REBOOT:
         say(Text("Reboot this machine, then run the same command again: it goes on from there.", "bold"))
         say(Text("(With --reboot it reboots and goes on by itself.)"))
