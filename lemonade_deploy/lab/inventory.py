@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from lemonade_deploy.depot import lockfile
+from lemonade_deploy.domain.assets import partcount_name
 from lemonade_deploy.domain.lock import Asset, Release
 
 from . import keys
@@ -58,6 +59,7 @@ def write_lock(made: EngineRelease) -> None:
             assets=tuple(
                 Asset(asset.name, asset.size, asset.sha256, f"{DOWNLOADS}/{release.tag}/{asset.name}")
                 for asset in release.assets
+                if asset.name != partcount_name(release.tag)  # says how many parts; no part itself
             ),
             locked_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
             source=f"lemonade-deploy lab ({made.engine}: {release.version}), simulated release server",
