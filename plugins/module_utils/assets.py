@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from urllib.parse import quote
 
+BASE_URL = "https://github.com/lemonade-sdk/vllm-rocm/releases/download"
 MAX_PARTS = 99
 _COUNT = re.compile(r"\s*([0-9]{1,2})\s*")
 

@@ -87,7 +87,7 @@ def observe(host: Host, release: Release, packages: tuple[str, ...]) -> Observed
         leftovers=(*_partials(names), *_downloads(host, release, wanted)),
         launcher=launcher_written(host),
         missing_packages=missing_packages(host, packages),
-        mapped=mapped_trees(host) if len(trees) > 1 else frozenset(),
+        mapped=mapped_trees(host) if any(tree != wanted for tree in trees) else frozenset(),
     )
 
 

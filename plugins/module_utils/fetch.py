@@ -21,7 +21,9 @@ from dataclasses import dataclass
 from .module import Refused
 
 READ = 1 << 18  # bytes asked for in one read
+ODD_LIMIT = 2  # odd answers in a row that are final
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+_BROKEN = (urllib.error.URLError, http.client.HTTPException, OSError)
 # Worth another attempt; every other status from 400 up is final.
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -51,11 +53,14 @@ class FetchError(Refused):
 
 
 class _Again(Exception):
-    """This attempt failed; another one may not. ``wait``: seconds the server asked for."""
+    """This attempt failed; another one may not. ``wait``: seconds the server asked for.
 
-    def __init__(self, reason: str, wait: float | None = None, limit: int | None = None) -> None:
+    ``odd``: the server has another file than the expected one; once may be a proxy's accident.
+    """
+
+    def __init__(self, reason: str, wait: float | None = None, odd: bool = False) -> None:
         self.wait = wait
-        self.limit = limit  # attempts after which this reason is final
+        self.odd = odd
         super().__init__(reason)
 
 
@@ -69,11 +74,13 @@ class Download:
         self._expected = size is not None
         self._policy = policy or Policy()
         self._etag = ""
+        self._odd = 0
         self._sleep: Callable[[float], None] = time.sleep
 
     def chunks(self, start: int = 0) -> Generator[bytes, None, None]:
         """The file's bytes from offset *start* on, whole or FetchError."""
         offset, failed = start, 0
+        self._odd = 0
         while self.size is None or offset < self.size:
             before = offset
             try:
@@ -86,10 +93,33 @@ class Download:
                 failed = 1 if offset > before else failed + 1
                 self._pause(again, failed, offset)
 
+    def exists(self) -> bool:
+        """Whether the server has the file (404 is no). Raises FetchError for any other refusal.
+
+        Asks for one byte: behind GitHub's redirect stand addresses that are signed for GET only.
+        """
+        failed = 0
+        while True:
+            try:
+                with self._open(0, "bytes=0-0"):
+                    return True
+            except urllib.error.HTTPError as error:
+                error.close()
+                if error.code == 404:
+                    return False
+                again = self._refusal(error, 0)
+                if not isinstance(again, _Again):
+                    raise again from error
+            except _BROKEN as error:
+                again = _Again(_reason(error))
+            failed += 1
+            self._pause(again, failed, 0)
+
     def _pause(self, again: _Again, failed: int, offset: int) -> None:
         policy = self._policy
         self.retries += 1
-        if failed >= min(policy.attempts, again.limit or policy.attempts):
+        self._odd = self._odd + 1 if again.odd else 0
+        if failed >= policy.attempts or self._odd >= ODD_LIMIT:
             where = f" after {offset} of {self.size} bytes" if offset else ""
             raise FetchError(
                 f"{self.url}: {again}{where} ({failed} attempts).",
@@ -107,15 +137,15 @@ class Download:
                 skip = self._check(answer, offset)
                 yield from self._read(answer, offset, skip)
         except urllib.error.HTTPError as error:
+            error.close()
             raise self._refusal(error, offset) from error
-        except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
-            reason = getattr(error, "reason", "") or str(error) or type(error).__name__
-            raise _Again(f"{reason}") from error
+        except _BROKEN as error:
+            raise _Again(_reason(error)) from error
 
-    def _open(self, offset: int) -> http.client.HTTPResponse:
+    def _open(self, offset: int, span: str = "") -> http.client.HTTPResponse:
         headers = {"Accept-Encoding": "identity", "User-Agent": "lemonade-deploy"}
-        if offset:
-            headers["Range"] = f"bytes={offset}-"
+        if offset or span:
+            headers["Range"] = span or f"bytes={offset}-"
             if self._etag:
                 headers["If-Range"] = self._etag
         request = urllib.request.Request(self.url, headers=headers)  # noqa: S310
@@ -129,7 +159,11 @@ class Download:
     def _check(self, answer: http.client.HTTPResponse, offset: int) -> int:
         """Compare what the headers say with what is known; bytes to skip before *offset*."""
         etag = answer.headers.get("ETag", "")
-        self._etag = "" if etag.startswith("W/") else etag
+        etag = "" if etag.startswith("W/") else etag
+        if offset and self._etag and etag != self._etag and not self._expected:
+            # Nothing else would notice; where a digest is known, that is the better judge.
+            raise FetchError(f"{self.url}: the file changed while it was downloaded.")
+        self._etag = etag
         if answer.status == 206:
             found = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
             if not found or int(found[1]) != offset:
@@ -146,8 +180,7 @@ class Download:
         if total is None or total == self.size:
             return
         if self.size is not None:
-            # Twice the same is no accident of a proxy: the file is another one.
-            raise _Again(f"expected {self.size} bytes, the server has {total}", limit=2)
+            raise _Again(f"expected {self.size} bytes, the server has {total}", odd=True)
         self.size = total
 
     def _read(self, answer: http.client.HTTPResponse, offset: int, skip: int) -> Generator[bytes, None, None]:
@@ -171,7 +204,7 @@ class Download:
             wait = _retry_after(error.headers.get("Retry-After", ""))
             return _Again(f"HTTP {error.code} {error.reason}", wait)
         if error.code == 416:
-            return _Again(f"the server has no bytes after {offset} (HTTP 416)", limit=2)
+            return _Again(f"the server has no bytes after {offset} (HTTP 416)", odd=True)
         return FetchError(f"{self.url}: HTTP {error.code} {error.reason}.", status=error.code)
 
 
@@ -189,6 +222,10 @@ class _Meter:
         if self._bytes < self._policy.slow_rate * self._seconds:
             raise _Again(f"only {self._bytes} bytes in {self._seconds:.0f} s")
         self._bytes, self._seconds = 0, 0.0
+
+
+def _reason(error: BaseException) -> str:
+    return str(getattr(error, "reason", "") or error or type(error).__name__)
 
 
 def _retry_after(value: str) -> float | None:

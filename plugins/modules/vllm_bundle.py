@@ -146,6 +146,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.lemonade.deploy.plugins.module_utils import bundle
+from ansible_collections.lemonade.deploy.plugins.module_utils.assets import BASE_URL
 from ansible_collections.lemonade.deploy.plugins.module_utils.bundle_install import Order, Stats
 from ansible_collections.lemonade.deploy.plugins.module_utils.bundle_lock import locked_release
 from ansible_collections.lemonade.deploy.plugins.module_utils.bundle_plan import (
@@ -165,10 +166,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "lock": {"type": "dict"},
     "lock_file": {"type": "str", "default": "lemonade-deploy.lock"},
     "inventory": {"type": "str", "default": ""},
-    "base_url": {
-        "type": "str",
-        "default": "https://github.com/lemonade-sdk/vllm-rocm/releases/download",
-    },
+    "base_url": {"type": "str", "default": BASE_URL},
     "keep": {"type": "int", "default": 1},
     "packages": {"type": "list", "elements": "str", "default": ["libc6-dev"]},
 }

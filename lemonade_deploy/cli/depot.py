@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lemonade-deploy depot``: bundles on the controller. ``lock`` notes what may be installed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.panel import Panel
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from lemonade_deploy.cli import options
+from lemonade_deploy.depot import lock as locking
+from lemonade_deploy.depot import lockfile
+from lemonade_deploy.domain.assets import BASE_URL
+from lemonade_deploy.domain.fetch import FetchError
+from lemonade_deploy.domain.gfx import FAMILIES
+from lemonade_deploy.domain.lock import FILE_NAME, LockError, Release
+from lemonade_deploy.domain.releases import BadRelease, base_for, split, tag
+from lemonade_deploy.envelope import Envelope, write
+from lemonade_deploy.errors import UsageError, did_you_mean
+from lemonade_deploy.exits import Exit
+
+DEFAULT_FAMILY = "gfx1151"
+HEARTBEAT = 15.0  # seconds between two lines where there is no terminal
+
+app = typer.Typer(no_args_is_help=True, cls=options.GroupPage)
+
+
+@app.callback()
+def _depot() -> None:
+    """Usage: lemonade-deploy depot lock RELEASE [OPTIONS]
+
+    Bundles, seen from this machine. Hosts install only what a lock file vouches for.
+
+    Verbs:
+      lock RELEASE    read a release once and note size and sha256 of every file
+
+    Examples:
+      lemonade-deploy depot lock vllm0.22.1-rocm7.13.0 --gfx gfx1151 -i inventory.yml
+      lemonade-deploy depot lock --help
+    """
+
+
+@app.command("lock", cls=options.Page)
+def lock(
+    release: Annotated[str, typer.Argument(metavar="RELEASE")],
+    gfx: Annotated[list[str] | None, typer.Option("--gfx", metavar="GFX")] = None,
+    inventory: Annotated[str | None, typer.Option("-i", "--inventory", metavar="FILE")] = None,
+    lock_file: Annotated[Path | None, typer.Option("--lock", metavar="FILE")] = None,
+    base_url: Annotated[str, typer.Option("--base-url", metavar="URL")] = BASE_URL,
+    json_output: options.Json = False,
+) -> int:
+    """Usage: lemonade-deploy depot lock RELEASE [OPTIONS]
+
+    Read every file of a release once (gigabytes; nothing is kept), and write size and
+    sha256 of each, and the digest of the unpacked tree, to lemonade-deploy.lock.
+    Nobody else vouches for these bytes: look at them, commit the file. A release that
+    is locked already and has other bytes now is an error that shows both.
+
+    RELEASE is a tag of lemonade-sdk/vllm-rocm, with or without its GPU family;
+    `default` is the newest qualified one. `latest` is never resolved.
+
+      --gfx GFX            family or GPU, repeatable (gfx1151)
+      -i, --inventory FILE the lock file goes beside this inventory
+      --lock FILE          the lock file itself (else: ./lemonade-deploy.lock)
+      --base-url URL       another server in GitHub's layout URL/TAG/FILE
+      --json               one document on standard output
+
+    Exit codes: 0 locked, 1 failed or other bytes than locked, 64 wrong usage.
+
+    Examples:
+      lemonade-deploy depot lock default -i inventory.yml
+      lemonade-deploy depot lock vllm0.22.1-rocm7.13.0 --gfx gfx1151 --gfx gfx120X
+    """
+    envelope = Envelope("depot", sys.argv[1:])
+    console = Console(stderr=True, soft_wrap=not sys.stderr.isatty(), highlight=False)
+    path = _place(inventory, lock_file)
+    tags = _tags(release, gfx or [])
+    try:
+        known = lockfile.read(path)
+        for name, family in tags:
+            known = _lock_one(console, path, known, base_url, (name, family))
+    except (FetchError, LockError, locking.Changed, OSError) as error:
+        return _failed(console, envelope, error, json_output)
+    if json_output:
+        entries = {name: known[name].archive for name, _family in tags}
+        write(envelope.document(Exit.OK, {}, lock_file=str(path), locked=entries))
+    return Exit.OK
+
+
+def _failed(console: Console, envelope: Envelope, error: Exception, json_output: bool) -> int:
+    if isinstance(error, locking.Changed):
+        found = str(error)
+        remedy = (
+            "If the new bytes are wanted, remove the entry from the lock file and lock the release again."
+        )
+    else:
+        found, remedy = getattr(error, "found", str(error)), getattr(error, "remedy", "")
+    console.print(f"lemonade-deploy depot lock: {found}", markup=False, style="bold red")
+    if remedy:
+        console.print(remedy, markup=False)
+    if json_output:
+        failure = UsageError(found, remedy)
+        write(envelope.document(Exit.FAILED, {}, failure))
+    return Exit.FAILED
+
+
+def _place(inventory: str | None, lock_file: Path | None) -> Path:
+    if lock_file is not None:
+        return lock_file
+    if inventory is None:
+        return Path(FILE_NAME)
+    if not Path(inventory).exists():
+        raise UsageError(f"there is no inventory {inventory}")
+    return lockfile.beside(inventory)
+
+
+def _tags(release: str, gfx: list[str]) -> list[tuple[str, str]]:
+    """(tag, family) of each release to lock. Raises UsageError."""
+    name = "" if release == "default" else release
+    stated = split(name)[1]
+    families = [_family(one) for one in gfx] or [stated or DEFAULT_FAMILY]
+    try:
+        return [(tag(base_for(name, family), family), family) for family in dict.fromkeys(families)]
+    except BadRelease as error:
+        raise UsageError(str(error)) from error
+
+
+def _family(gfx: str) -> str:
+    families = sorted(set(FAMILIES.values()))
+    family = gfx if gfx in families else FAMILIES.get(gfx)
+    if family is None:
+        near = did_you_mean(gfx, [*families, *FAMILIES])
+        raise UsageError(f"--gfx {gfx}: no release serves it. {near}", f"Known: {', '.join(families)}")
+    return family
+
+
+def _lock_one(
+    console: Console, path: Path, known: dict[str, Release], base_url: str, wanted: tuple[str, str]
+) -> dict[str, Release]:
+    name, family = wanted
+    with _Shown(console) as shown:
+        found = locking.lock_release(base_url, name, family, shown)
+    merged = locking.merge(known, found)
+    if merged[name] is found:
+        lockfile.write(path, merged)
+    _tell(console, path, found, fresh=name not in known)
+    return merged
+
+
+def _tell(console: Console, path: Path, release: Release, fresh: bool) -> None:
+    lines = [f"{asset.sha256}  {asset.size:>13,}  {asset.name}" for asset in release.assets]
+    if release.tree:
+        tree = release.tree
+        lines.append(f"{tree.digest}  {tree.size:>13,}  unpacked tree, {tree.files} files")
+    if not fresh:
+        console.print(f"{release.tag} is locked already, and unchanged.", markup=False)
+        return
+    text = "\n".join(
+        [
+            "TRUST ON FIRST USE: nothing vouches for these bytes but the server they came from:",
+            release.source,
+            "From now on hosts install exactly these and refuse all others.",
+            "",
+            *lines,
+            "",
+            f"Written to {path}. Compare with another source if you have one, then commit it.",
+        ]
+    )
+    if console.is_terminal:
+        console.print(Panel(text.replace("[", r"\["), title=release.tag, border_style="bold yellow"))
+    else:
+        console.print(text, markup=False)
+
+
+class _Shown:
+    """Progress: a bar an asset on a terminal, else a line now and then."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._tasks: dict[str, TaskID] = {}
+        self._said = time.monotonic()
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+        )
+
+    def __enter__(self) -> _Shown:
+        if self._console.is_terminal:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._console.is_terminal:
+            self._bar.stop()
+
+    def __call__(self, name: str, done: int, size: int | None) -> None:
+        if self._console.is_terminal:
+            if name not in self._tasks:
+                self._tasks[name] = self._bar.add_task(name)
+            self._bar.update(self._tasks[name], completed=done, total=size)
+        elif time.monotonic() - self._said > HEARTBEAT:
+            self._said = time.monotonic()
+            of = f" of {size:,}" if size else ""
+            self._console.print(f"{name}: {done:,}{of} bytes", markup=False)

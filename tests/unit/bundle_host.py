@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host in a folder, for tests of the bundle layer; also a program to be killed.
+
+As a program: ``bundle_host.py ROOT URL RELEASE.json KEEP`` does what the module does.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from nasty import POLICY
+
+from lemonade_deploy.domain import bundle
+from lemonade_deploy.domain.bundle_install import Check, Order, Stats
+from lemonade_deploy.domain.bundle_plan import Wanted, plan_bundle, refuse_early
+from lemonade_deploy.domain.change import Change, carry_out
+from lemonade_deploy.domain.fetch import Policy
+from lemonade_deploy.domain.host import Host
+from lemonade_deploy.domain.lock import Release, document, parse
+from lemonade_deploy.domain.manifest import of_tree
+from lemonade_deploy.domain.paths import BUNDLE_CURRENT, BUNDLE_ROOT, CACHE_DIR
+
+
+def no_check(_host: Host, _tree: str, _family: str) -> None:
+    """Static checks have tests of their own."""
+
+
+def triples(changes: list[Change]) -> list[tuple[str, str]]:
+    """(object, action) of each change."""
+    return [(change.object, change.action) for change in changes]
+
+
+class Box:
+    """One host below *root* and what was asked of it."""
+
+    def __init__(self, root: Path, url: str = "", policy: Policy = POLICY, check: Check = no_check) -> None:
+        root.mkdir(exist_ok=True)
+        self.root = root
+        self.host = Host(str(root))
+        self.url, self.policy, self.check = url, policy, check
+        self.stats = Stats()
+
+    def run(self, release: Release, keep: int = 1, check_mode: bool = False) -> list[tuple[str, str]]:
+        """Plan and, outside check mode, apply; gives (object, action) of the changes."""
+        self.stats = Stats()
+        wanted = Wanted(Order(release, self.url, self.policy, self.check), keep)
+
+        def plan() -> list[Change]:
+            observed = bundle.observe(self.host, release, ())
+            refuse_early(self.host, observed, wanted)
+            return plan_bundle(observed, wanted, self.stats)
+
+        return triples(carry_out(plan, self.host, check_mode))
+
+    @property
+    def current(self) -> str | None:
+        """What the link names."""
+        return self.host.readlink(BUNDLE_CURRENT)
+
+    def place(self, *names: str) -> Path:
+        """A path below the bundles' folder."""
+        return Path(self.host.path(BUNDLE_ROOT)).joinpath(*names)
+
+    def cached(self) -> list[str]:
+        """Names of the parts that are kept for resuming."""
+        return sorted(path.name for path in Path(self.host.path(CACHE_DIR)).glob("*/*"))
+
+    def assert_whole(self, release: Release) -> None:
+        """`current` names the locked tree, every byte of it, and nothing else is left."""
+        assert self.current is not None
+        assert release.tree is not None
+        assert of_tree(str(self.place(self.current))).digest() == release.tree.digest
+        assert self.host.listdir(BUNDLE_ROOT) == sorted(["current", self.current])
+        assert self.cached() == []
+
+
+def as_json(release: Release) -> str:
+    """The lock's entry, for the program below."""
+    return json.dumps(document({release.tag: release}))
+
+
+def main(argv: list[str]) -> None:
+    """Run once, slowly enough to be killed in any stage."""
+    root, url, lock, keep = argv
+    content: Any = json.loads(Path(lock).read_text())
+    (release,) = parse(content).values()
+    Box(Path(root), url).run(release, int(keep))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
