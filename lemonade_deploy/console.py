@@ -48,9 +48,15 @@ class Display(AbstractContextManager["Display"]):
     def __init__(self, console: Console, verbosity: int = 0) -> None:
         self.console = console
         self.verbosity = verbosity
+        self.plan = False
+        self.hosts: list[HostRun] = []
 
-    def watch(self, hosts: Iterable[HostRun]) -> None:
-        """Be told whose run this is; called before the first event."""
+    def watch(self, hosts: Iterable[HostRun], plan: bool = False) -> None:
+        """Be told whose run this is; called before the first event.
+
+        With *plan* changes are shown only with -v: the plan lists them all at the end.
+        """
+        self.plan, self.hosts = plan, list(hosts)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -75,16 +81,15 @@ class PlainDisplay(Display):
     def __init__(self, console: Console, verbosity: int = 0, heartbeat: float = HEARTBEAT) -> None:
         super().__init__(console, verbosity)
         self._heartbeat = heartbeat
-        self._hosts: list[HostRun] = []
         self._layers: dict[str, str] = {}
         self._beats: dict[str, int] = {}
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True)
         self._began = time.monotonic()
 
-    def watch(self, hosts: Iterable[HostRun]) -> None:
+    def watch(self, hosts: Iterable[HostRun], plan: bool = False) -> None:
         """Start the heartbeat."""
-        self._hosts = list(hosts)
+        super().watch(hosts, plan)
         self._thread.start()
 
     def __exit__(
@@ -97,7 +102,7 @@ class PlainDisplay(Display):
 
     def _beat(self) -> None:
         while not self._done.wait(min(1.0, self._heartbeat / 3)):
-            for host in self._hosts:
+            for host in self.hosts:
                 step = host.step
                 count = int(step.elapsed // self._heartbeat) if step else 0
                 if step and count > self._beats.get(host.name, 0):
@@ -115,7 +120,7 @@ class PlainDisplay(Display):
 
     def ended(self, host: HostRun, step: Step, outcome: str, changes: list[dict[str, str]]) -> None:
         """Changes and failures; every result with -v."""
-        for change in changes:
+        for change in [] if self.plan and not self.verbosity else changes:
             self._line(host, f"{change['layer']}: {describe(change)}")
         if outcome in ("failed", "unreachable") and host.failure:
             self._line(host, f"{step.layer}: {outcome}: {host.failure.message.splitlines()[0]}")
@@ -128,7 +133,6 @@ class LiveDisplay(Display):
 
     def __init__(self, console: Console, verbosity: int = 0) -> None:
         super().__init__(console, verbosity)
-        self._hosts: list[HostRun] = []
         self._began = time.monotonic()
         self._live = Live(
             console=console,
@@ -138,9 +142,9 @@ class LiveDisplay(Display):
             redirect_stdout=False,
         )
 
-    def watch(self, hosts: Iterable[HostRun]) -> None:
+    def watch(self, hosts: Iterable[HostRun], plan: bool = False) -> None:
         """Start drawing."""
-        self._hosts = list(hosts)
+        super().watch(hosts, plan)
         self._live.start()
 
     def __exit__(
@@ -153,21 +157,21 @@ class LiveDisplay(Display):
         for column in range(4):
             table.add_column(no_wrap=True, overflow="ellipsis", justify="right" if column == 3 else "left")
         room = max(1, self.console.height - 3)
-        order = sorted(self._hosts, key=lambda host: host.step is None)
+        order = sorted(self.hosts, key=lambda host: host.step is None)
         for host in order[:room]:
             table.add_row(*_live_row(host))
         parts: list[Table | Text] = [table]
         if len(order) > room:
             parts.append(Text(f"… and {len(order) - room} more hosts", style="dim"))
-        working = sum(host.step is not None for host in self._hosts)
+        working = sum(host.step is not None for host in self.hosts)
         parts.append(
-            Text(f"{clock(time.monotonic() - self._began)}  {working} of {len(self._hosts)} at work", "dim")
+            Text(f"{clock(time.monotonic() - self._began)}  {working} of {len(self.hosts)} at work", "dim")
         )
         return Group(*parts)
 
     def ended(self, host: HostRun, step: Step, outcome: str, changes: list[dict[str, str]]) -> None:
         """Print what lasts above the live lines."""
-        for change in changes:
+        for change in [] if self.plan and not self.verbosity else changes:
             self.console.print(Text.assemble((host.name, "bold"), f"  {change['layer']}: {describe(change)}"))
         if outcome in ("failed", "unreachable") and host.failure:
             text = host.failure.message.splitlines()[0]

@@ -34,7 +34,7 @@ def execute(
         announce(prepared)
         collector = Collector(prepared.hosts, display, prepared.limits)
         with display:
-            display.watch(collector.hosts.values())
+            display.watch(collector.hosts.values(), request.check)
             outcome = runner.play(prepared, collector, passwords, private)
         if not collector.playbook_started and outcome.rc != 0 and not outcome.interrupted:
             raise UsageError(runner.startup_error(collector.output), "No host was touched.")

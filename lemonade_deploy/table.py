@@ -44,7 +44,7 @@ def _table(hosts: Sequence[HostRun], check: bool) -> Table:
             host.kernel or "-",
             "/".join(dict.fromkeys(str(gpu.get("driver")) for gpu in host.gpu)) or "-",
             cwsr(host),
-            str((host.bundle or {}).get("tag") or "-"),
+            _short_tag(str((host.bundle or {}).get("tag") or "-")),
             _short_answer(host),
             _number((host.inference or {}).get("tokens_per_second")),
             clock(host.seconds),
@@ -58,6 +58,12 @@ def cwsr(host: HostRun) -> str:
         "/".join(dict.fromkeys(str(gpu.get("cwsr")) for gpu in gpus)) for gpus in (host.gpu_before, host.gpu)
     )
     return f"{before} → {after}" if before and after and before != after else after or before or "-"
+
+
+def _short_tag(tag: str) -> str:
+    """A bundle's tag without the middle: ``vllm0.25.2.dev0…gfx1151`` (the JSON has it all)."""
+    head, _plus, rest = tag.partition("+")
+    return f"{head}…{rest.rsplit('-', 1)[-1]}" if rest else tag
 
 
 def _short_answer(host: HostRun) -> str:
