@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests share. They ask the host itself and import nothing of the roles' code.
+
+Every path and number here is written down again on purpose: a suite that shares the roles'
+constants would share their mistakes.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from testinfra.host import Host
+
+UNIT = "lemond.service"
+BUNDLES = "/opt/lemonade-deploy/vllm-rocm"
+DEFAULTS = "/etc/lemonade-deploy/lemond-defaults.json"
+SECRETS = "/etc/lemonade-deploy/lemond.env"
+LONG = 1800  # s; a completion may have to load its model first
+
+# Runs on the host, so that the API key never leaves it. Arguments: method, path, body, timeout, with key.
+_REQUEST = r"""
+import json, re, sys, time, urllib.error, urllib.request
+method, path, body, timeout, with_key, base = sys.argv[1:7]
+key = ""
+try:
+    found = re.search(r'^LEMONADE_API_KEY="(.*)"$', open("/etc/lemonade-deploy/lemond.env").read(), re.M)
+    key = re.sub(r"\\(.)", r"\1", found[1]) if found else ""
+except FileNotFoundError:
+    pass
+headers = {"Content-Type": "application/json"}
+if key and with_key == "yes":
+    headers["Authorization"] = "Bearer " + key
+request = urllib.request.Request(base + path, body.encode() or None, headers, method=method)
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+began, first = time.monotonic(), None
+try:
+    with opener.open(request, timeout=float(timeout)) as reply:
+        status, text = reply.status, ""
+        for line in reply:
+            first = first or time.monotonic() - began
+            text += line.decode("utf-8", "replace")
+except urllib.error.HTTPError as error:
+    status, text = error.code, error.read().decode("utf-8", "replace")
+except OSError as error:
+    status, text = 0, str(getattr(error, "reason", error))
+print(json.dumps({"status": status, "text": text, "seconds": time.monotonic() - began, "first": first}))
+"""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """``status`` is 0 where nothing answered. ``first`` is the seconds to the first line."""
+
+    status: int
+    text: str
+    seconds: float
+    first: float | None
+
+    @property
+    def json(self) -> Any:
+        """The body."""
+        return json.loads(self.text)
+
+
+class Api:
+    """lemond's HTTP interface as seen on the host."""
+
+    def __init__(self, host: Host, base: str) -> None:
+        self._host = host
+        self.base = base
+
+    def call(
+        self, method: str, path: str, body: Any = None, timeout: float = 30, key: bool = True, base: str = ""
+    ) -> Reply:
+        """One request, sent on the host."""
+        sent = json.dumps(body) if body is not None else ""
+        argv = [
+            "/usr/bin/python3",
+            "-c",
+            _REQUEST,
+            method,
+            path,
+            sent,
+            str(timeout),
+            "yes" if key else "no",
+            base or self.base,
+        ]
+        return Reply(**json.loads(self._host.check_output(shlex.join(argv).replace("%", "%%"))))
+
+    def get(self, path: str, key: bool = True) -> Reply:
+        """GET."""
+        return self.call("GET", path, key=key)
+
+    def chat(self, model: str, **more: Any) -> Reply:
+        """A chat completion."""
+        body = {
+            "model": model,
+            "messages": [{"role": "user", "content": "What is 2+2?"}],
+            "max_tokens": 256,
+            "temperature": 0,
+            **more,
+        }
+        return self.call("POST", "/v1/chat/completions", body, timeout=LONG)
+
+
+@pytest.fixture(scope="module")
+def unit(host: Host) -> dict[str, str]:
+    """Properties of the service's unit, as systemd runs it."""
+    names = (
+        "ActiveState,SubState,UnitFileState,FragmentPath,MainPID,User,NeedDaemonReload,LimitMEMLOCK,NRestarts,"
+        "NoNewPrivileges,ProtectSystem,ProtectHome,PrivateTmp,RestrictNamespaces,DevicePolicy,"
+        "CapabilityBoundingSet,ActiveEnterTimestampMonotonic"
+    )
+    text = host.check_output(f"systemctl show -p {names} {UNIT}")
+    return dict(line.partition("=")[::2] for line in text.splitlines())
+
+
+@pytest.fixture(scope="module")
+def process(host: Host, unit: dict[str, str]) -> dict[str, Any]:
+    """The running daemon: its pid, real user and group ids, environment's names and values."""
+    pid = unit["MainPID"]
+    assert pid != "0", f"{UNIT} does not run"
+    status = dict(line.partition(":")[::2] for line in host.file(f"/proc/{pid}/status").content_string.splitlines())
+    environment = host.check_output(
+        f"tr '\\0' '\\n' < /proc/{pid}/environ | grep -vE '^[A-Z_]*(KEY|TOKEN|SECRET|PASSWORD)='"
+    )
+    return {
+        "pid": int(pid),
+        "uid": int(status["Uid"].split()[0]),
+        "groups": {int(number) for number in status["Groups"].split()},
+        "environment": dict(line.partition("=")[::2] for line in environment.splitlines()),
+    }
+
+
+@pytest.fixture(scope="module")
+def settings(host: Host) -> dict[str, Any]:
+    """The defaults file that the kit wrote."""
+    value = json.loads(host.file(DEFAULTS).content_string)
+    assert isinstance(value, dict)
+    return value
+
+
+@pytest.fixture(scope="module")
+def api(host: Host, settings: dict[str, Any]) -> Api:
+    """lemond at the address of its settings."""
+    address = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings["host"], settings["host"])  # noqa: S104
+    return Api(host, f"http://{address}:{settings['port']}")
+
+
+@pytest.fixture(scope="module")
+def model(api: Api) -> str:
+    """The model to ask: the one that vLLM has loaded, else one that is downloaded."""
+    loaded = [entry for entry in api.get("/v1/health").json["all_models_loaded"] if entry["recipe"] == "vllm"]
+    if loaded:
+        command = loaded[0]["launch_command"]
+        return str(command[command.index("--served-model-name") + 1])
+    models = [m for m in api.get("/v1/models").json["data"] if m["recipe"] == "vllm" and m["downloaded"]]
+    assert models, "lemond has no downloaded model of the recipe vllm"
+    own = "custom" in models[0].get("labels", [])
+    return f"user.{models[0]['id']}" if own else str(models[0]["id"])
+
+
+@pytest.fixture(scope="module")
+def answer(api: Api, model: str) -> Reply:
+    """One greedy completion."""
+    return api.chat(model)
+
+
+@pytest.fixture(scope="module")
+def engine(host: Host, api: Api, answer: Reply) -> dict[str, Any]:
+    """The process that answered: lemond's entry of it and the program it runs."""
+    assert answer.status == 200, answer.text
+    entries = [e for e in api.get("/v1/health").json["all_models_loaded"] if e["recipe"] == "vllm"]
+    assert entries, "after a completion lemond shows no loaded model of the recipe vllm"
+    pid = int(entries[0]["pid"])
+    return {"entry": entries[0], "pid": pid, "program": host.check_output(f"readlink /proc/{pid}/exe")}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Evidence with each failure: the service's last lines of the journal."""
+    report = yield
+    host = getattr(item, "funcargs", {}).get("host")
+    if report.failed and host is not None and call.excinfo is not None:
+        try:
+            lines = host.run(f"journalctl -u {UNIT} -n 25 -o cat --no-pager").stdout
+        except Exception as error:  # the host may be what failed; the failure itself must not get lost
+            lines = f"(no journal: {error})"
+        report.sections.append((f"journal of {UNIT}", lines))
+    return report
