@@ -53,7 +53,6 @@ class Lab:
         """Make sure that the hosts *names* stand; those that exist already stay as they are."""
         find(profile)
         with state.locked() as now:
-            self._check_engine(now, engine)
             network.check_free(self.network)
             network.raise_sysctls(now)
             self.network.bring_up()
@@ -112,14 +111,6 @@ class Lab:
 
     def _host(self, record: HostRecord) -> Host:
         return Host(record, self.network)
-
-    def _check_engine(self, now: LabState, engine: str) -> None:
-        others = {host.engine for host in now.hosts.values()} - {engine}
-        if others:
-            raise LabUsageError(
-                f"this lab serves the engine {others.pop()}, and one lab has one engine:"
-                " `lemonade-deploy lab down` first"
-            )
 
     def _install(self, host: Host, served: Services) -> None:
         host.folder.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import keys
+from . import cgroup, keys
 from .network import Network, pids_in
 from .paths import state_dir
 from .shell import LabError, Process, reap, run
@@ -49,6 +49,11 @@ class Host:
     def address(self) -> str:
         """Its IPv4 address."""
         return self.network.address(self.record)
+
+    @property
+    def control_group(self) -> str:
+        """Name of its control group (see cgroup.py)."""
+        return self.network.netns(self.record.name)
 
     @property
     def stop_file(self) -> Path:
@@ -159,6 +164,7 @@ class Host:
         """Power off and delete the disk and the namespace; idempotent, also after a crash."""
         self.power_off()
         unmount(self.root)
+        cgroup.remove(self.control_group)
         self.network.unplug(self.network.netns(self.record.name))
         if self.folder.exists():
             shutil.rmtree(self.folder)

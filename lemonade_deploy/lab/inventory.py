@@ -14,7 +14,7 @@ from lemonade_deploy.domain.assets import partcount_name
 from lemonade_deploy.domain.lock import Asset, Release
 
 from . import keys
-from .engine import SMOLLM, EngineRelease
+from .engine import EngineRelease, host_variables
 from .engine.release import DOWNLOADS as DOWNLOADS_PATH
 from .network import Network
 from .paths import state_dir
@@ -32,7 +32,10 @@ def path() -> Path:
 
 def write(state: LabState, network: Network, served: Services) -> None:
     """Write the inventory of *state*."""
-    hosts = {host.name: {"ansible_host": network.address(host)} for host in state.hosts.values()}
+    hosts = {
+        host.name: {"ansible_host": network.address(host), **host_variables(host.engine)}
+        for host in state.hosts.values()
+    }
     content = {
         "lemonade": {
             "hosts": hosts,
@@ -51,8 +54,9 @@ def write(state: LabState, network: Network, served: Services) -> None:
 
 
 def write_lock(made: EngineRelease) -> None:
-    """Lock the lab's releases beside the inventory; the digests are those of the built files."""
-    locked = {
+    """Lock the engine's releases beside the inventory; the digests are those of the built files."""
+    place = lockfile.beside(str(path()))
+    locked = lockfile.read(place) | {
         release.tag: Release(
             tag=release.tag,
             family=release.family,
@@ -67,7 +71,7 @@ def write_lock(made: EngineRelease) -> None:
         for release in made.releases
     }
     path().parent.mkdir(parents=True, exist_ok=True)
-    lockfile.write(lockfile.beside(str(path())), locked)
+    lockfile.write(place, locked)
 
 
 def lab_variables(served: Services) -> dict[str, Any]:
@@ -76,7 +80,6 @@ def lab_variables(served: Services) -> dict[str, Any]:
         "amdgpu_driver_repo_key_fingerprint": served.fingerprints["amd"],
         "lemonade_server_ppa_fingerprint": served.fingerprints["ppa"],
         "lemonade_server_vllm_args": "--kv-cache-memory-bytes 256M",
-        "models_wanted": [{"name": SMOLLM.name, "checkpoint": SMOLLM.repository}],
     }
 
 

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from . import cgroup
 from .host import mount_overlay, unmount
 from .network import Network
 from .paths import cache_dir
@@ -75,6 +76,7 @@ def _build(recipe: Recipe, done: Path, lower: list[Path], network: Network, serv
         _tidy(root)
     finally:
         unmount(root)
+        cgroup.remove(netns)
         network.unplug(netns)
     for part in ("work", "root", "view"):
         shutil.rmtree(building / part)
@@ -95,16 +97,17 @@ def _prepare(root: Path, recipe: Recipe, network: Network, served: Services) -> 
 
 
 def _run_inside(building: Path, netns: str, command: Step) -> None:
+    command_line: list[str] = [
+        *("systemd-nspawn", "--quiet", "--keep-unit", "--register=no", "--pipe", "--as-pid2"),
+        *("--directory", str(building / "root"), "--machine", "lemonlab-builder"),
+        f"--network-namespace-path=/run/netns/{netns}",
+        *("--resolv-conf=off", "--timezone=off", "--link-journal=no"),
+        f"--bind-ro={building / 'view'}:/run/lemonade-lab",
+        *("--setenv=DEBIAN_FRONTEND=noninteractive", "--setenv=LC_ALL=C.UTF-8"),
+        *("/bin/sh", "-c", '/usr/lib/lemonade-lab/firmware-view && exec "$@"', "sh", *command.argv),
+    ]
     done = run(
-        [
-            *("systemd-nspawn", "--quiet", "--keep-unit", "--register=no", "--pipe", "--as-pid2"),
-            *("--directory", building / "root", "--machine", "lemonlab-builder"),
-            f"--network-namespace-path=/run/netns/{netns}",
-            *("--resolv-conf=off", "--timezone=off", "--link-journal=no"),
-            f"--bind-ro={building / 'view'}:/run/lemonade-lab",
-            *("--setenv=DEBIAN_FRONTEND=noninteractive", "--setenv=LC_ALL=C.UTF-8"),
-            *("/bin/sh", "-c", '/usr/lib/lemonade-lab/firmware-view && exec "$@"', "sh", *command.argv),
-        ],
+        cgroup.inside(netns, command_line),
         check=False,
         env={"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"},
     )

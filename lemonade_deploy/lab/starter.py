@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from . import firmware, state
+from . import cgroup, firmware, state
 from .grubmenu import Stuck
 from .host import Host
 from .network import Network
@@ -51,7 +51,7 @@ def boot_once(host: Host) -> int:
     say(f"{host.record.name}: boots {boot.entry or 'without a kernel of its own'} — {boot.reason}")
     with (host.folder / "console.log").open("ab") as console:
         child = subprocess.Popen(
-            argv(host),
+            cgroup.inside(host.control_group, argv(host)),
             stdin=subprocess.DEVNULL,
             stdout=console,
             stderr=console,
