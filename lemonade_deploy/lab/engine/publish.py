@@ -10,18 +10,16 @@ from pathlib import Path
 
 
 def releases(sources: Mapping[str, tuple[Path, Iterable[str]]], downloads: Path) -> None:
-    """Make *downloads* hold exactly these tags (tag → folder, asset names): one tag, one archive."""
-    for folder in downloads.glob("*"):
-        if folder.name not in sources:
-            shutil.rmtree(folder)
+    """Make each tag's folder hold exactly its assets (tag → folder, asset names)."""
     for tag, (folder, names) in sources.items():
         _mirror({name: folder / name for name in names}, downloads / tag)
 
 
-def tree(source: Path, target: Path) -> None:
-    """Make *target* a copy of the files of *source*."""
-    files = (path for path in source.rglob("*") if path.is_file())
-    _mirror({str(path.relative_to(source)): path for path in files}, target)
+def repositories(store: Path, hub: Path) -> None:
+    """Make each ``<org>/<repo>`` of *store* the same below *hub*; other repositories there stay."""
+    for folder in store.glob("*/*"):
+        files = (path for path in folder.rglob("*") if path.is_file())
+        _mirror({str(path.relative_to(folder)): path for path in files}, hub / folder.relative_to(store))
 
 
 def _mirror(wanted: Mapping[str, Path], target: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from ...domain import releases
 from ...domain.gfx import FAMILIES
@@ -48,7 +49,7 @@ class Release:
 
 @dataclass(frozen=True)
 class EngineRelease:
-    """All that an engine serves from: releases for each family, the hub's store, and its models."""
+    """All that an engine serves: a release for each family, and models (the first is the default)."""
 
     engine: str
     version: str
@@ -61,8 +62,8 @@ def build(
 ) -> EngineRelease:
     """Make (once) and serve: releases below ``www``/github.com, models below ``www``/huggingface.co.
 
-    The www tree then holds copies of this engine's files only. LabError says what is missing. A
-    second call takes milliseconds.
+    Copies from the cache; other engines' files there stay. LabError says what is missing. A second
+    call takes milliseconds.
     """
     if engine not in ENGINES:
         raise LabError(f"unknown engine {engine!r}: choose one of {', '.join(ENGINES)}")
@@ -74,9 +75,17 @@ def build(
         store = models.build(home, engine)
         sources = {release.tag: (folder, [a.name for a in release.assets]) for release, folder in made}
         publish.releases(sources, www / DOWNLOADS)
-        publish.tree(store, www / HUB)
+        publish.repositories(store, www / HUB)
     found = tuple(release for release, _ in made)
-    return EngineRelease(engine, ENGINES[engine].version(), found, models.MODELS)
+    return EngineRelease(engine, ENGINES[engine].version(), found, models.MODELS[engine])
+
+
+def host_variables(engine: str) -> dict[str, Any]:
+    """What a host with *engine* sets of the roles' public variables."""
+    default = models.MODELS[engine][0]
+    wanted = {"models_wanted": [{"name": default.name, "checkpoint": default.repository}]}
+    base = ENGINES[engine].RELEASE_BASE
+    return wanted if base == releases.DEFAULT_BASE else {"vllm_rocm_release": base, **wanted}
 
 
 def _key(engine: str, family: str, tag: str) -> str:
@@ -94,7 +103,7 @@ def _key(engine: str, family: str, tag: str) -> str:
 
 def _release(home: Path, engine: str, family: str) -> tuple[Release, Path]:
     """The release's record and the folder with its assets."""
-    tag = releases.tag(releases.DEFAULT_BASE, family)
+    tag = releases.tag(ENGINES[engine].RELEASE_BASE, family)
     place = home / f"release-{engine}-{family}-{_key(engine, family, tag)}"
     if not place.is_dir():
         _make(home, place, engine, family, tag)
