@@ -88,15 +88,42 @@ def sweep(host: Host) -> None:
     for path in modules:
         _remove(host, path)
         _remove_if_empty(host, os.path.dirname(path))
+    restored = restore_originals(host)
     for version in dkms.read_versions(host):
         _remove(host, version.path)
     for name in host.listdir(driver_state.DKMS_TREE):
         if name.startswith("kernel-"):
             _remove(host, f"{driver_state.DKMS_TREE}/{name}")
-    # What else is in there (an in-tree module that DKMS put aside) stays.
+    # What else is in there (a module put aside that has no place to go back to) stays.
     _remove_if_empty(host, driver_state.DKMS_TREE)
-    for release in sorted({path.split("/")[3] for path in modules}):
+    for release in sorted({path.split("/")[3] for path in [*modules, *restored]}):
         host.run(["depmod", release])
+
+
+def restore_originals(host: Host) -> list[str]:
+    """Put back the kernels' own modules, which DKMS moves into its tree while its module is installed.
+
+    `dkms remove` does that; where it cannot run, the kernel would be left without amdgpu. Newer dkms
+    notes the place in a file beside it (``.origin``). Returns the restored files.
+    """
+    restored = []
+    for path in host.glob(f"{driver_state.ORIGINALS}/*/*/*.ko*"):
+        if path.endswith(".origin"):
+            continue
+        release, name = path[len(driver_state.ORIGINALS) + 1 :].split("/")[0], os.path.basename(path)
+        home = f"/lib/modules/{release}/kernel"
+        place = (host.read(f"{path}.origin") or "").partition("\n")[0]
+        if not place.startswith(f"{home}/"):
+            place = f"{home}/drivers/gpu/drm/amd/{name.partition('.')[0]}/{name}"
+        if host.is_dir(home) and not host.exists(place):
+            os.makedirs(host.path(os.path.dirname(place)), exist_ok=True)
+            shutil.move(host.path(path), host.path(place))
+            restored.append(place)
+        _remove(host, path)
+        _remove(host, f"{path}.origin")
+        for folder in (os.path.dirname(path), os.path.dirname(os.path.dirname(path)), driver_state.ORIGINALS):
+            _remove_if_empty(host, folder)
+    return restored
 
 
 def lift_blacklist(host: Host) -> None:

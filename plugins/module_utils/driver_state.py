@@ -25,6 +25,7 @@ BLACKLIST = "/etc/modprobe.d/blacklist-amdgpu.conf"
 HOOK = "/usr/share/initramfs-tools/hooks/01-amdgpu_firmware"
 FIRMWARE = "/lib/firmware/updates/amdgpu"  # outranks /lib/firmware/amdgpu
 DKMS_TREE = f"{dkms.TREE}/{dkms.MODULE}"
+ORIGINALS = f"{DKMS_TREE}/original_module"  # the kernels' own modules, put aside by DKMS
 _SIBLINGS = re.compile(r"(amdgpu|amdttm|amdkcl|amd-sched|amdxcp|amddrm_\w+)\.ko(\.(xz|zst|gz))?")
 
 
@@ -73,6 +74,15 @@ class DriverState:
         return bool(
             self.packages or self.blacklist or self.hook or self.firmware or self.modules or self.trees
         )
+
+
+def lacks_own_module(host: Host, release: str) -> bool:
+    """Whether an installed kernel would have no amdgpu once DKMS's is gone (one put aside comes back)."""
+    base = f"/lib/modules/{release}"
+    if not host.is_dir(base):
+        return False
+    own = host.glob(f"{base}/kernel/drivers/gpu/drm/amd/amdgpu/amdgpu.ko*")
+    return not own and not host.glob(f"{ORIGINALS}/{release}/*/amdgpu.ko*")
 
 
 def driver_modules(host: Host) -> list[str]:

@@ -130,6 +130,12 @@ class Driver:
 
     def _intree(self, state: driver_state.DriverState) -> tuple[Due, list[Change]]:
         names = sorted(state.packages)
+        kernel = self.parameters["kernel"] or self.host.running_kernel()
+        if driver_state.lacks_own_module(self.host, kernel):
+            raise Refused(
+                f"kernel {kernel} has no amdgpu module of its own",
+                f"run `apt-get install --reinstall linux-modules-extra-{kernel}` (or linux-modules-{kernel})",
+            )
         foreign = driver_purge.refusals(self.host, names) if names else []
         if foreign:
             raise Refused(
