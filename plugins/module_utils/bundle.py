@@ -8,15 +8,16 @@ that was renewed, a damaged tree) goes to <tag>.2 and so on. `<name>.partial` is
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import bundle_layout, dpkg
 from .host import Host
 from .lock import Release
-from .manifest import OWN_PREFIX
+from .manifest import OWN_PREFIX, of_tree
 from .paths import BUNDLE_CURRENT, BUNDLE_ROOT, CACHE_DIR, LAUNCHER
 
 RECORD = OWN_PREFIX + ".json"
@@ -75,10 +76,15 @@ class Observed:
     mapped: frozenset[str] = frozenset()
 
 
-def observe(host: Host, release: Release, packages: tuple[str, ...]) -> Observed:
-    """Read the host: records, links and a few stat calls; no file of a tree is read."""
+def observe(host: Host, release: Release, packages: tuple[str, ...], verify: bool = False) -> Observed:
+    """Read the host: records, links and a few stat calls.
+
+    No file of a tree is read, unless *verify* asks to compare all of the wanted one.
+    """
     names = host.listdir(BUNDLE_ROOT)
     trees = tuple(tree for tree in (read_tree(host, name) for name in names) if tree)
+    if verify:
+        trees = tuple(verified(host, tree) if _is(tree, release) else tree for tree in trees)
     wanted = next((tree for tree in trees if _is(tree, release)), None)
     return Observed(
         trees=trees,
@@ -118,6 +124,17 @@ def activated(host: Host, name: str) -> float:
         return os.stat(host.path(f"{BUNDLE_ROOT}/{name}/{ACTIVATED}")).st_mtime
     except FileNotFoundError:
         return 0.0
+
+
+def verified(host: Host, tree: Tree) -> Tree:
+    """The tree, marked as damaged where a file is not what was laid down (reads gigabytes)."""
+    text = host.read(f"{tree.path}/{MANIFEST}") or ""
+    if hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest() != tree.digest:
+        return replace(tree, damaged=("the manifest is not the one that was laid down",))
+    # More files are no damage: Python may have cached bytecode for root.
+    there = set(of_tree(host.path(tree.path)).lines())
+    lost = [line for line in text.splitlines() if line not in there]
+    return replace(tree, damaged=tuple(lost[:5])) if lost else tree
 
 
 def _is(tree: Tree, release: Release) -> bool:

@@ -78,8 +78,15 @@ def check(host: Host, tree: str, family: str) -> None:
     if problems:
         raise Refused(
             "The bundle was unpacked as locked but fails its static checks: " + "; ".join(problems) + ".",
-            "It was not activated. Choose another release with vllm_rocm_release.",
+            f"It was not activated. {_remedy(problems)}",
         )
+
+
+def _remedy(problems: list[str]) -> str:
+    """The usual cause of a compiler that lacks stdlib.h or crti.o is the host (lemonade#2749, #2750)."""
+    if all("stdlib.h" in problem or "crti.o" in problem for problem in problems):
+        return "The host lacks the C library's headers: keep libc6-dev in vllm_rocm_packages."
+    return "Choose another release with vllm_rocm_release."
 
 
 def _probe(host: Host, root: str, folder: str) -> dict[str, Any] | str:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Generator
 
 from .assets import asset_url
-from .fetch import Download, Policy
+from .fetch import Download, FetchError, Policy
 from .gunzip import CHUNK
 from .lock import Asset, Release
 from .module import Refused
@@ -88,6 +88,11 @@ class Source:
             for chunk in download.chunks(start):
                 self.fetched += len(chunk)
                 yield chunk
+        except FetchError as error:
+            if error.status != 404:
+                raise
+            remedy = "The release was removed or re-created, or vllm_rocm_base_url is wrong."
+            raise FetchError(error.found, remedy, error.status) from error
         finally:
             self.retries += download.retries
 

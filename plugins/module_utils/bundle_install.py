@@ -26,7 +26,7 @@ from .host import Host
 from .lock import Release
 from .manifest import Manifest
 from .module import Refused
-from .paths import BUNDLE_CURRENT, BUNDLE_ROOT, PREFIX
+from .paths import BUNDLE_CURRENT, BUNDLE_ROOT, LAUNCHER, PREFIX
 from .pump import ahead
 from .unpack import Disk, unpack
 
@@ -180,8 +180,8 @@ def remove(path: str, host: Host) -> None:
 
 def ensure_root(host: Host) -> None:
     """Make the kit's folders such that the service's user can pass them, whatever the umask."""
-    os.makedirs(host.path(BUNDLE_ROOT), exist_ok=True)
-    for path in (PREFIX, BUNDLE_ROOT):
+    for path in (PREFIX, BUNDLE_ROOT, os.path.dirname(LAUNCHER)):
+        os.makedirs(host.path(path), exist_ok=True)
         if os.stat(host.path(path)).st_mode & 0o755 != 0o755:
             os.chmod(host.path(path), 0o755)  # noqa: S103
 

@@ -38,8 +38,8 @@ def plan_bundle(observed: Observed, wanted: Wanted, stats: Stats) -> list[Change
     if observed.current != name:
         changes.append(_link(observed, name))
     if not observed.launcher:
-        write = WriteFile(LAUNCHER, bundle.LAUNCHER_TEXT, 0o755)
-        changes.append(Change(LAYER, "launcher", "write", LAUNCHER, operations=(write,)))
+        operations = (Call(bundle_install.ensure_root), WriteFile(LAUNCHER, bundle.LAUNCHER_TEXT, 0o755))
+        changes.append(Change(LAYER, "launcher", "write", LAUNCHER, operations=operations))
     doomed = bundle.superfluous(observed, name, wanted.keep)
     if doomed:
         changes.append(_prune(doomed))

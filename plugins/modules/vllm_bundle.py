@@ -51,6 +51,12 @@ options:
     type: list
     elements: str
     default: [libc6-dev]
+  verify:
+    description:
+      - Also read every file of the installed bundle and compare it with what was laid down (gigabytes).
+      - A damaged one is laid down again.
+    type: bool
+    default: false
 attributes:
   check_mode:
     support: full
@@ -169,6 +175,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "base_url": {"type": "str", "default": BASE_URL},
     "keep": {"type": "int", "default": 1},
     "packages": {"type": "list", "elements": "str", "default": ["libc6-dev"]},
+    "verify": {"type": "bool", "default": False},
 }
 
 
@@ -194,16 +201,14 @@ def main() -> None:
     host, stats = Host(), Stats()
     wanted = Wanted(Order(release, asked["base_url"]), asked["keep"], tuple(asked["packages"]))
 
-    def observe() -> bundle.Observed:
-        return bundle.observe(host, release, wanted.packages)
-
     def plan() -> list[Change]:
-        observed = observe()
+        observed = bundle.observe(host, release, wanted.packages, asked["verify"])
         refuse_early(host, observed, wanted)
         return plan_bundle(observed, wanted, stats)
 
     def extra(_changes: list[Change]) -> dict[str, Any]:
-        return {"bundle": bundle.public(observe(), release), "lay_down": stats.public()}
+        observed = bundle.observe(host, release, wanted.packages)
+        return {"bundle": bundle.public(observed, release), "lay_down": stats.public()}
 
     run_module(module, LAYER, plan, host, extra)
 

@@ -43,13 +43,15 @@ class Box:
         self.url, self.policy, self.check = url, policy, check
         self.stats = Stats()
 
-    def run(self, release: Release, keep: int = 1, check_mode: bool = False) -> list[tuple[str, str]]:
+    def run(
+        self, release: Release, keep: int = 1, check_mode: bool = False, verify: bool = False
+    ) -> list[tuple[str, str]]:
         """Plan and, outside check mode, apply; gives (object, action) of the changes."""
         self.stats = Stats()
         wanted = Wanted(Order(release, self.url, self.policy, self.check), keep)
 
         def plan() -> list[Change]:
-            observed = bundle.observe(self.host, release, ())
+            observed = bundle.observe(self.host, release, (), verify)
             refuse_early(self.host, observed, wanted)
             return plan_bundle(observed, wanted, self.stats)
 

@@ -135,6 +135,19 @@ def test_a_tree_that_lost_a_vital_part_is_laid_down_again(box: Box, release: Rel
     box.assert_whole(release)
 
 
+def test_every_file_is_compared_when_asked(box: Box, release: Release) -> None:
+    box.run(release)
+    (box.place(TAG) / "bin/more").touch()
+    assert box.run(release, verify=True) == []
+    blob = box.place(TAG) / "lib/python3.14/site-packages/blob"
+    data = bytearray(blob.read_bytes())
+    data[1000] ^= 1
+    blob.write_bytes(data)
+    assert box.run(release) == []
+    assert box.run(release, verify=True)[0] == ("bundle", "install")
+    assert box.current == f"{TAG}.2"
+
+
 def test_hiccups_on_the_way_do_no_harm(box: Box, server: Nasty) -> None:
     release, paths = publish(server, tar_gz(bundle_members()))
     chance = random.Random(3)

@@ -127,6 +127,14 @@ def test_a_compiler_that_fails(tree: Path) -> None:
     assert "it wrote no library" in problems(tree)
 
 
+def test_headers_that_the_host_lacks_have_a_remedy_of_their_own(tree: Path) -> None:
+    clang = tree / SITE / "_rocm_sdk_core/lib/llvm/bin/clang"
+    write(clang, "#!/bin/sh\necho \"fatal error: 'stdlib.h' file not found\" >&2\nexit 1\n", 0o755)
+    with pytest.raises(Refused) as refused:
+        check(Host(), str(tree), "gfx1151")
+    assert "keep libc6-dev in vllm_rocm_packages" in refused.value.remedy
+
+
 def test_a_launcher_that_fails(tree: Path) -> None:
     write(tree / "bin/vllm-server", "#!/bin/sh\necho 'libamdhip64.so.7: not found' >&2\nexit 127\n", 0o755)
     assert "did not start the bundled Python (exit code 127): libamdhip64.so.7: not found" in problems(tree)
