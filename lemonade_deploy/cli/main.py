@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from lemonade_deploy import __version__
-from lemonade_deploy.cli import demo, doctor, lab, run
+from lemonade_deploy.cli import demo, depot, doctor, lab, run
 from lemonade_deploy.cli.options import GroupPage
 from lemonade_deploy.envelope import Envelope, write
 from lemonade_deploy.errors import UsageError
@@ -27,6 +27,7 @@ run.register(app)
 doctor.register(app)
 demo.register(app)
 app.add_typer(lab.app, name="lab")
+app.add_typer(depot.app, name="depot")
 
 # Words that are no playbook although no verb of ours has them as its name.
 _OWN_OPTIONS = ("-h", "--help", "--version")
@@ -47,13 +48,14 @@ def _main(
     From bare boxes with an AMD GPU to a verified OpenAI endpoint: driver, kernel,
     Lemonade Server, vLLM on ROCm. Can be run again at any time.
 
-    Playbooks: a file, or one of the kit: site.yml does it all.
-      --check shows what would change. All options: lemonade-deploy run --help
+    Playbooks: a file, or one of the kit: site.yml does it all; --check shows what
+    would change. All options: lemonade-deploy run --help
 
     Verbs:
       run PLAYBOOK    what a playbook alone means, too
       doctor          what stands in the way on each host; changes nothing
-      verify          ask the served model and check the service; changes nothing
+      verify          check the service and ask the model; changes nothing
+      depot           lock a bundle's files by size and sha256
       lab             simulated Strix Halo hosts on this machine (needs root)
       demo            a lab host from dirty to a model's answer (needs root)
 
