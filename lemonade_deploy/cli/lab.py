@@ -75,8 +75,7 @@ def up(
     with _lab() as lab:
         names = [f"lab{number}" for number in range(1, hosts + 1)]
         existing = {host.record.name: host.record.profile for host in lab.hosts()}
-        for wanted, group in assign(names, profile or [], existing).items():
-            lab.up(group, wanted, engine.value)
+        lab.up_all(assign(names, profile or [], existing), engine.value)
         _warn_simulated(lab)
         print(f"Next: lemonade-deploy site.yml -i {shlex.quote(str(lab.inventory_path))}")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from . import inventory, keys, network, servers, state
@@ -51,26 +52,33 @@ class Lab:
 
     def up(self, names: Sequence[str], profile: str = DEFAULT_PROFILE, engine: str = "vllm") -> None:
         """Make sure that the hosts *names* stand; those that exist already stay as they are."""
-        find(profile)
+        self.up_all(dict.fromkeys(names, profile), engine)
+
+    def up_all(self, profiles: Mapping[str, str], engine: str = "vllm") -> None:
+        """The same with a profile a host (host -> profile); boots all at once."""
+        for profile in profiles.values():
+            find(profile)
         with state.locked() as now:
             network.check_free(self.network)
             network.raise_sysctls(now)
             self.network.bring_up()
-            served = servers.make_archives()
-            servers.start(now, self.network, served)
-            inventory.write_lock(servers.make_engine(engine))
-            for name in names:
+            for name, profile in profiles.items():
                 if name not in now.hosts:
                     now.hosts[name] = HostRecord(name, now.free_index(), profile, engine)
                     state.save(now)
+            served = servers.make_archives()
+            servers.start(now, self.network, served)
+            # The engine mostly waits for the network, the root mostly for the processor.
+            with ThreadPoolExecutor(1) as beside:
+                engines = beside.submit(self._make_engines, now)
+                for name in profiles:
+                    self._install_once(self._host(now.hosts[name]), served)
+                engines.result()
             self._publish(now, served)
-            for name in names:
-                host = self._host(now.hosts[name])
-                if not (host.folder / "lower.json").exists():
-                    self._install(host, served)
-                host.power_on()
-            with step(f"booting {', '.join(names)}"):
-                for name in names:
+            for name in profiles:
+                self._host(now.hosts[name]).power_on()
+            with step(f"booting {', '.join(profiles)}"):
+                for name in profiles:
                     self._host(now.hosts[name]).wait_ready()
 
     def exec(self, name: str, argv: Sequence[str], stdin: str | None = None) -> Completed:
@@ -89,6 +97,17 @@ class Lab:
             host.power_on()
             with step(f"booting {name}"):
                 host.wait_ready()
+
+    def remove(self, name: str) -> None:
+        """Remove one host; with the last one everything goes, as by :meth:`down`. Fine where it is gone."""
+        with state.locked() as now:
+            if name in now.hosts:
+                self._host(now.hosts[name]).remove()
+                del now.hosts[name]
+                self._publish(now, servers.make_archives())
+            last = not now.hosts
+        if last:
+            self.down()
 
     def down(self, purge: bool = False) -> None:
         """Remove all hosts and put back what the lab raised; fine where nothing is up.
@@ -111,6 +130,15 @@ class Lab:
 
     def _host(self, record: HostRecord) -> Host:
         return Host(record, self.network)
+
+    def _make_engines(self, now: LabState) -> None:
+        """Bundles and models of every engine in use, and the lock file for all of them."""
+        engines = dict.fromkeys(host.engine for host in now.hosts.values())
+        inventory.write_lock([servers.make_engine(engine) for engine in engines])
+
+    def _install_once(self, host: Host, served: Services) -> None:
+        if not (host.folder / "lower.json").exists():
+            self._install(host, served)
 
     def _install(self, host: Host, served: Services) -> None:
         host.folder.mkdir(parents=True, exist_ok=True)

@@ -91,8 +91,8 @@ class Host:
                 shutil.rmtree(path)
         for path in (upper, work, self.root):
             path.mkdir(parents=True, exist_ok=True)
+        mount_overlay(self.root, lower, upper, work)
         write_json(self.folder / "lower.json", [str(path) for path in lower])
-        self.mount()
 
     def mount(self) -> None:
         """Mount the existing disk; does nothing where it is mounted."""
@@ -156,7 +156,7 @@ class Host:
             time.sleep(0.05)
         for kind in ("nspawn", "starter"):
             process = self.process(kind)
-            if process is not None:
+            if process is not None and not process.wait(3):
                 process.stop()
                 reap(process.pid)
 

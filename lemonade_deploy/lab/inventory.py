@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -36,55 +37,46 @@ def write(state: LabState, network: Network, served: Services) -> None:
         host.name: {"ansible_host": network.address(host), **host_variables(host.engine)}
         for host in state.hosts.values()
     }
-    content = {
-        "lemonade": {
-            "hosts": hosts,
-            "vars": {
-                "ansible_user": keys.USER,
-                "ansible_become": True,
-                "ansible_ssh_private_key_file": str(keys.client_key()),
-                "ansible_ssh_common_args": _common_args(),
-                "ansible_python_interpreter": "/usr/bin/python3",
-                **lab_variables(served),
-            },
-        }
-    }
+    content = {"lemonade": {"hosts": hosts, "vars": {**_connection(), **lab_variables(served)}}}
     path().parent.mkdir(parents=True, exist_ok=True)
-    path().write_text(HEADER + yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    path().write_text(HEADER + yaml.safe_dump(content, sort_keys=False, width=1000), encoding="utf-8")
 
 
-def write_lock(made: EngineRelease) -> None:
-    """Lock the engine's releases beside the inventory; the digests are those of the built files."""
-    place = lockfile.beside(str(path()))
-    locked = lockfile.read(place) | {
-        release.tag: Release(
-            tag=release.tag,
-            family=release.family,
-            assets=tuple(
+def write_lock(made: Iterable[EngineRelease]) -> None:
+    """Lock the lab's releases beside the inventory; the digests are those of the built files."""
+    locked = {}
+    for engine in made:
+        for release in engine.releases:
+            assets = tuple(
                 Asset(asset.name, asset.size, asset.sha256, f"{DOWNLOADS}/{release.tag}/{asset.name}")
                 for asset in release.assets
                 if asset.name != partcount_name(release.tag)  # says how many parts; no part itself
-            ),
-            locked_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-            source=f"lemonade-deploy lab ({made.engine}: {release.version}), simulated release server",
-        )
-        for release in made.releases
-    }
+            )
+            when = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+            source = f"lemonade-deploy lab ({release.engine}: {release.version}), simulated release server"
+            locked[release.tag] = Release(release.tag, release.family, assets, None, when, source)
     path().parent.mkdir(parents=True, exist_ok=True)
-    lockfile.write(place, locked)
+    lockfile.write(lockfile.beside(str(path())), locked)
 
 
 def lab_variables(served: Services) -> dict[str, Any]:
-    """What differs from the real world, and only by the roles' public variables."""
+    """What differs from the real world for every host, and only by the roles' public variables."""
     return {
         "amdgpu_driver_repo_key_fingerprint": served.fingerprints["amd"],
         "lemonade_server_ppa_fingerprint": served.fingerprints["ppa"],
+        # lemond's own 4G would be resident on every host.
         "lemonade_server_vllm_args": "--kv-cache-memory-bytes 256M",
     }
 
 
-def _common_args() -> str:
-    return (
-        f"-F /dev/null -o IdentitiesOnly=yes -o UserKnownHostsFile={keys.known_hosts()}"
-        " -o GlobalKnownHostsFile=/dev/null -o StrictHostKeyChecking=yes"
-    )
+def _connection() -> dict[str, Any]:
+    return {
+        "ansible_user": keys.USER,
+        "ansible_become": True,
+        "ansible_ssh_private_key_file": str(keys.client_key()),
+        "ansible_ssh_common_args": (
+            f"-F /dev/null -o IdentitiesOnly=yes -o UserKnownHostsFile={keys.known_hosts()}"
+            " -o GlobalKnownHostsFile=/dev/null -o StrictHostKeyChecking=yes"
+        ),
+        "ansible_python_interpreter": "/usr/bin/python3",
+    }

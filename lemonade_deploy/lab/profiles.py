@@ -38,8 +38,8 @@ def find(name: str) -> Profile:
     return PROFILES[name]
 
 
-def assign(names: Sequence[str], wishes: Sequence[str], existing: Mapping[str, str]) -> dict[str, list[str]]:
-    """Which profile each host gets: profile -> hosts, in the order of *names*.
+def assign(names: Sequence[str], wishes: Sequence[str], existing: Mapping[str, str]) -> dict[str, str]:
+    """Which profile each host gets: host -> profile, in the order of *names*.
 
     A wish is ``PROFILE`` (several are dealt out in turn to new hosts) or ``HOST=PROFILE``.
     Hosts that exist keep theirs; asking another one for them by name is an error.
@@ -57,7 +57,5 @@ def assign(names: Sequence[str], wishes: Sequence[str], existing: Mapping[str, s
             )
     fresh = [name for name in names if name not in existing and name not in named]
     dealt = {name: plain[number % len(plain)] for number, name in enumerate(fresh)}
-    chosen: dict[str, list[str]] = {}
-    for name in names:
-        chosen.setdefault({**dealt, **named, **existing}[name], []).append(name)
-    return chosen
+    chosen = {**dealt, **named, **existing}
+    return {name: chosen[name] for name in names}

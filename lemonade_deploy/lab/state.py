@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .paths import state_dir
+from .say import say
 
 
 @dataclass
@@ -79,7 +80,11 @@ def locked() -> Iterator[LabState]:
     """Hold the lab's lock (waits for others), give the state, save it at the end, errors included."""
     state_dir().mkdir(parents=True, exist_ok=True)
     with (state_dir() / "lock").open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for another lab command to end")
+            fcntl.flock(stream, fcntl.LOCK_EX)
         state = load()
         try:
             yield state
