@@ -7,7 +7,7 @@ import json
 import warnings
 from typing import Any
 
-from conftest import Api, Reply
+from lemonade_deploy.verify.asking import Api, Reply
 
 
 def text_of(message: dict[str, Any]) -> str:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import Api
-from testinfra.host import Host
+from testinfra.host import Host  # type: ignore[import-untyped]
+
+from lemonade_deploy.verify.asking import Api
 
 
 def leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

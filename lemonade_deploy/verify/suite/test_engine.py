@@ -6,14 +6,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from conftest import BUNDLES
-from testinfra.host import Host
+from testinfra.host import Host  # type: ignore[import-untyped]
 
+BUNDLES = "/opt/lemonade-deploy/vllm-rocm"
 LAUNCHER = "/opt/lemonade-deploy/bin/vllm-server"
 
 
 def active(host: Host) -> str:
-    return host.check_output(f"readlink -f {BUNDLES}/current")
+    return str(host.check_output(f"readlink -f {BUNDLES}/current"))
 
 
 def test_the_active_bundle_is_a_versioned_folder(host: Host) -> None:
@@ -57,7 +57,14 @@ def test_no_gpu_fault_since_the_service_started(host: Host, unit: dict[str, str]
     """Kernel lines of amdgpu; a fault during the answers above would stand here."""
     since = int(unit["ActiveEnterTimestampMonotonic"])
     done = host.run("journalctl -k -b -o json --no-pager -q")
-    signs = ("GCVM_L2_PROTECTION_FAULT", "[gfxhub] page fault", "GPU reset", "MES failed", "ring gfx", "VRAM is lost")
+    signs = (
+        "GCVM_L2_PROTECTION_FAULT",
+        "[gfxhub] page fault",
+        "GPU reset",
+        "MES failed",
+        "ring gfx",
+        "VRAM is lost",
+    )
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     faults = [
         line["MESSAGE"]

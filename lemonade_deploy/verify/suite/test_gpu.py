@@ -7,7 +7,7 @@ Presence of the two numbers is no proof: a kernel without the VGPR fix exports 1
 
 from __future__ import annotations
 
-from testinfra.host import Host
+from testinfra.host import Host  # type: ignore[import-untyped]
 
 NODES = "/sys/class/kfd/kfd/topology/nodes"
 FIXED_VGPR = 0x60000  # bytes of vector registers a CU, since "bump minimum vgpr size for gfx1151"

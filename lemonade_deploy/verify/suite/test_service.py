@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from testinfra.host import Host
+from testinfra.host import Host  # type: ignore[import-untyped]
 
 UNIT_FILE = "/etc/systemd/system/lemond.service"
 

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The suite on many hosts: one worker process each, a few at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lemonade_deploy.errors import UsageError
+from lemonade_deploy.prepare import Prepared
+from lemonade_deploy.verify.verdict import TestResult, Verdict
+
+# Connections that testinfra speaks itself; all others, and passwords, need Ansible for every command.
+_NATIVE = ("ssh", "smart", "local", "paramiko_ssh")
+_SECRETS = ("ansible_become_password", "ansible_become_pass", "ansible_password", "ansible_ssh_pass")
+
+Listener = Callable[[str, TestResult], None]
+
+
+@dataclass(frozen=True)
+class Access:
+    """How the hosts are reached: Ansible's environment, and passwords that were asked for (0600 files)."""
+
+    environment: dict[str, str]
+    passwords: bool = False
+    hostvars: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def needs_ansible(self, host: str) -> bool:
+        """Whether testinfra's own ssh would not get in, or not as the inventory says."""
+        told = {k: v for k, v in self.hostvars.get(host, {}).items() if k.startswith("ansible_")}
+        templated = any("{{" in str(value) or isinstance(value, dict) for value in told.values())
+        foreign = told.get("ansible_connection", "ssh") not in _NATIVE
+        other_sudo = told.get("ansible_become_method", "sudo") != "sudo"
+        return self.passwords or templated or foreign or other_sudo or any(key in told for key in _SECRETS)
+
+    def already_root(self, host: str) -> bool:
+        """Whether no sudo is needed, and it may not even be installed (Ansible skips it then, too)."""
+        told = self.hostvars.get(host, {})
+        if told.get("ansible_connection") == "local":
+            return os.geteuid() == 0
+        return told.get("ansible_user") == "root"
+
+
+def access(prepared: Prepared, private: Path, ssh: str | None, become: str | None) -> Access:
+    """Ansible's environment for the workers. Raises UsageError where the inventory cannot be listed."""
+    environment = {**os.environ, **prepared.environment}
+    environment["ANSIBLE_INVENTORY"] = ",".join(prepared.selection.sources)
+    identities = [*prepared.vault.ids, *(f"default@{path}" for path in prepared.vault.password_files)]
+    if identities:
+        environment["ANSIBLE_VAULT_IDENTITY_LIST"] = ",".join(identities)
+    for name, password in (("CONNECTION", ssh), ("BECOME", become)):
+        if password is not None:
+            path = private / f"{name.lower()}-password"
+            path.touch(mode=0o600)
+            path.write_text(password + "\n", encoding="utf-8")
+            environment[f"ANSIBLE_{name}_PASSWORD_FILE"] = str(path)
+    done = subprocess.run(
+        ["ansible-inventory", "--list"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=prepared.request.folder,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise UsageError(f"the inventory cannot be listed: {done.stderr.strip()[-600:]}")
+    hostvars = json.loads(done.stdout).get("_meta", {}).get("hostvars", {})
+    return Access(environment, ssh is not None or become is not None, hostvars)
+
+
+def run(hosts: Sequence[str], reach: Access, folder: Path, forks: int, listener: Listener) -> list[Verdict]:
+    """The verdicts in the order of *hosts*. ``forks`` hosts are asked at a time."""
+    with ThreadPoolExecutor(max_workers=max(1, forks)) as pool:
+        return list(pool.map(lambda host: _ask(host, reach, folder, listener), hosts))
+
+
+def _ask(host: str, reach: Access, folder: Path, listener: Listener) -> Verdict:
+    began, verdict = time.monotonic(), Verdict(host)
+    environment = dict(reach.environment)
+    if not reach.already_root(host):
+        environment["ANSIBLE_BECOME"] = "True"
+    with subprocess.Popen(
+        [sys.executable, "-m", "lemonade_deploy.verify.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd=folder,
+    ) as worker:
+        assert worker.stdin and worker.stdout and worker.stderr
+        worker.stdin.write(json.dumps({"host": host, "force_ansible": reach.needs_ansible(host)}))
+        worker.stdin.close()
+        with ThreadPoolExecutor(max_workers=1) as reader:
+            said = reader.submit(worker.stderr.read)
+            for line in worker.stdout:
+                _take(verdict, json.loads(line), listener)
+            words = said.result()
+    if not verdict.tests and not verdict.unreachable:
+        verdict.tests.append(TestResult("worker", "error", 0.0, words.strip()[-800:] or "it said nothing"))
+    verdict.seconds = time.monotonic() - began
+    return verdict
+
+
+def _take(verdict: Verdict, record: dict[str, Any], listener: Listener) -> None:
+    if "unreachable" in record:
+        verdict.unreachable = record["unreachable"]
+        return
+    result = TestResult(**record)
+    verdict.tests.append(result)
+    listener(verdict.host, result)

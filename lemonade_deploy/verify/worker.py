@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the suite on one host, in a process of its own (``python -m lemonade_deploy.verify.worker``).
+
+One JSON request on standard input, one JSON object a line on standard output: a test's result as it
+ends, or ``{"unreachable": why}``. What pytest prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, TextIO
+
+import pytest
+import testinfra  # type: ignore[import-untyped]
+
+SUITE = Path(__file__).with_name("suite")
+
+
+class Reporter:
+    """A pytest plugin that tells each result once."""
+
+    def __init__(self, out: TextIO, host: str) -> None:
+        self._out = out
+        self._host = host
+        self._setup: dict[str, float] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Setup that passes and any teardown that passes are no results of their own."""
+        if report.when == "setup":
+            self._setup[report.nodeid] = report.duration
+        if report.when == "call" or report.outcome != "passed":
+            self.tell(
+                name=readable(report.nodeid, self._host),
+                outcome=_outcome(report),
+                seconds=report.duration
+                + (self._setup.get(report.nodeid, 0.0) if report.when == "call" else 0.0),
+                message=_message(report),
+                evidence="\n".join(f"{title}:\n{text}" for title, text in report.sections),
+                properties=dict(report.user_properties),
+            )
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A file that cannot be collected is an error, not a suite with fewer tests."""
+        if report.failed:
+            self.tell(name=report.nodeid, outcome="error", seconds=0.0, message=str(report.longrepr)[-800:])
+
+    def tell(self, **record: Any) -> None:
+        """Write one line."""
+        self._out.write(json.dumps(record) + "\n")
+        self._out.flush()
+
+
+def readable(nodeid: str, host: str) -> str:
+    """``service::process_runs_as…[render]`` from pytest's name of a test, without the host in it."""
+    path, _colons, function = nodeid.partition("::")
+    name, _bracket, rest = function.partition("[")
+    parameters = rest.rstrip("]").replace(f"ansible://{host}", "").strip("-")
+    module = Path(path).stem.removeprefix("test_")
+    return f"{module}::{name.removeprefix('test_')}" + (f"[{parameters}]" if parameters else "")
+
+
+def _outcome(report: pytest.TestReport) -> str:
+    return "error" if report.failed and report.when != "call" else report.outcome
+
+
+def _message(report: pytest.TestReport) -> str:
+    """The assertion's own words, without pytest's source listing."""
+    if not report.longrepr or report.passed:
+        return ""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return str(crash.message if crash else report.longrepr)[:2000]
+
+
+def unreachable(spec: str) -> str:
+    """Why the host cannot be asked, "" where it can."""
+    try:
+        done = testinfra.get_host(spec).run("id -u")
+    except Exception as error:  # testinfra lets every kind of a transport's error through
+        return str(error)[-600:]
+    if done.rc != 0:
+        return (done.stderr or done.stdout).strip()[-600:] or f"`id -u` ended with code {done.rc}"
+    return "" if done.stdout.strip() == "0" else "the commands do not run as root: sudo is missing (-K?)"
+
+
+def main() -> None:
+    """Answer the request on standard input."""
+    request = json.load(sys.stdin)
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    query = "?force_ansible=True" if request["force_ansible"] else ""
+    spec = f"ansible://{request['host']}{query}"
+    reporter = Reporter(out, request["host"])
+    why = unreachable(spec)
+    if why:
+        reporter.tell(unreachable=why)
+        return
+    options = [
+        f"--hosts={spec}",
+        f"--rootdir={SUITE}",
+        "--config-file=/dev/null",
+        "--tb=short",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *(["--force-ansible"] if request["force_ansible"] else []),
+    ]
+    pytest.main([*options, str(SUITE)], plugins=[reporter])
+
+
+if __name__ == "__main__":
+    main()
