@@ -152,7 +152,7 @@ def _lock_one(
     console: Console, path: Path, known: dict[str, Release], base_url: str, wanted: tuple[str, str]
 ) -> dict[str, Release]:
     name, family = wanted
-    with _Shown(console) as shown:
+    with _Shown(console, name) as shown:
         found = locking.lock_release(base_url, name, family, shown)
     merged = locking.merge(known, found)
     if merged[name] is found:
@@ -161,19 +161,27 @@ def _lock_one(
     return merged
 
 
+def _short(name: str, tag_name: str) -> str:
+    """What of an asset's name is not the tag: part01-of-02.tar.gz."""
+    return name.removeprefix(f"{tag_name}-").removeprefix("x64.")
+
+
 def _tell(console: Console, path: Path, release: Release, fresh: bool) -> None:
-    lines = [f"{asset.sha256}  {asset.size:>13,}  {asset.name}" for asset in release.assets]
-    if release.tree:
-        tree = release.tree
-        lines.append(f"{tree.digest}  {tree.size:>13,}  unpacked tree, {tree.files} files")
     if not fresh:
         console.print(f"{release.tag} is locked already, and unchanged.", markup=False)
         return
+    lines = []
+    for asset in release.assets:
+        lines += [f"{_short(asset.name, release.tag)}, {asset.size:,} bytes", f"  {asset.sha256}"]
+    if release.tree:
+        tree = release.tree
+        lines += [f"unpacked tree, {tree.files:,} files, {tree.size:,} bytes", f"  {tree.digest}"]
     text = "\n".join(
         [
-            "TRUST ON FIRST USE: nothing vouches for these bytes but the server they came from:",
+            release.tag,
+            "TRUST ON FIRST USE: nothing vouches for these bytes but the server that sent them:",
             release.source,
-            "From now on hosts install exactly these and refuse all others.",
+            "From now on hosts install exactly these (sha256) and refuse all others.",
             "",
             *lines,
             "",
@@ -181,7 +189,7 @@ def _tell(console: Console, path: Path, release: Release, fresh: bool) -> None:
         ]
     )
     if console.is_terminal:
-        console.print(Panel(text.replace("[", r"\["), title=release.tag, border_style="bold yellow"))
+        console.print(Panel(text.replace("[", r"\["), border_style="bold yellow"))
     else:
         console.print(text, markup=False)
 
@@ -189,8 +197,9 @@ def _tell(console: Console, path: Path, release: Release, fresh: bool) -> None:
 class _Shown:
     """Progress: a bar an asset on a terminal, else a line now and then."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, tag_name: str) -> None:
         self._console = console
+        self._tag = tag_name
         self._tasks: dict[str, TaskID] = {}
         self._said = time.monotonic()
         self._bar = Progress(
@@ -214,9 +223,9 @@ class _Shown:
     def __call__(self, name: str, done: int, size: int | None) -> None:
         if self._console.is_terminal:
             if name not in self._tasks:
-                self._tasks[name] = self._bar.add_task(name)
+                self._tasks[name] = self._bar.add_task(_short(name, self._tag))
             self._bar.update(self._tasks[name], completed=done, total=size)
         elif time.monotonic() - self._said > HEARTBEAT:
             self._said = time.monotonic()
             of = f" of {size:,}" if size else ""
-            self._console.print(f"{name}: {done:,}{of} bytes", markup=False)
+            self._console.print(f"{_short(name, self._tag)}: {done:,}{of} bytes", markup=False)

@@ -12,6 +12,7 @@ import email.utils
 import http.client
 import random
 import re
+import ssl
 import time
 import urllib.error
 import urllib.request
@@ -111,7 +112,7 @@ class Download:
                 if not isinstance(again, _Again):
                     raise again from error
             except _BROKEN as error:
-                again = _Again(_reason(error))
+                again = self._broken(error)
             failed += 1
             self._pause(again, failed, 0)
 
@@ -140,7 +141,7 @@ class Download:
             error.close()
             raise self._refusal(error, offset) from error
         except _BROKEN as error:
-            raise _Again(_reason(error)) from error
+            raise self._broken(error) from error
 
     def _open(self, offset: int, span: str = "") -> http.client.HTTPResponse:
         headers = {"Accept-Encoding": "identity", "User-Agent": "lemonade-deploy"}
@@ -198,6 +199,15 @@ class Download:
                 yield chunk[dropped:] if dropped else chunk
         if left:
             raise _Again(f"the connection ended {left} bytes too early")
+
+    def _broken(self, error: BaseException) -> _Again:
+        """Another attempt, except where the server's certificate is the trouble."""
+        if isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):
+            raise FetchError(
+                f"{self.url}: {_reason(error)}.",
+                "If a private authority signs for it, put that in the system's trust store (or SSL_CERT_FILE).",
+            ) from error
+        return _Again(_reason(error))
 
     def _refusal(self, error: urllib.error.HTTPError, offset: int) -> Exception:
         if error.code in _TRANSIENT:

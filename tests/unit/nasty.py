@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import io
 import random
+import ssl
 import tarfile
 import threading
 import time
@@ -14,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -86,9 +88,13 @@ class Nasty(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving() -> Iterator[Nasty]:
-    """A running server."""
+def serving(certificate: Path | None = None) -> Iterator[Nasty]:
+    """A running server; with a file of certificate and key it speaks TLS."""
     server = Nasty()
+    if certificate:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:

@@ -3,11 +3,17 @@
 
 from __future__ import annotations
 
+import datetime
 import random
 import time
 from collections.abc import Iterator
+from ipaddress import ip_address
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from nasty import (
     POLICY,
     Nasty,
@@ -131,6 +137,38 @@ def test_a_slow_drip_is_given_up_and_tried_again(server: Nasty) -> None:
     assert b"".join(found.chunks()) == DATA
     assert found.retries == 1
     assert time.monotonic() - began < 3
+
+
+def own_certificate(folder: Path) -> Path:
+    """A certificate for 127.0.0.1 that nobody but its file vouches for, with its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(1))
+        .not_valid_after(now + datetime.timedelta(1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), False)
+        .add_extension(x509.BasicConstraints(True, None), True)
+        .sign(key, hashes.SHA256())
+    )
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    path = folder / "certificate.pem"
+    path.write_bytes(made.public_bytes(serialization.Encoding.PEM) + key.private_bytes(*form))
+    return path
+
+
+def test_a_private_authority_is_trusted_by_ssl_cert_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = own_certificate(tmp_path)
+    with serving(certificate) as server:
+        server.files["/f"] = DATA
+        url = server.url.replace("http:", "https:") + "/f"
+        with pytest.raises(FetchError, match="CERTIFICATE_VERIFY_FAILED"):
+            list(Download(url, len(DATA), POLICY).chunks())
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        assert b"".join(Download(url, len(DATA), POLICY).chunks()) == DATA
 
 
 def test_nobody_there() -> None:
