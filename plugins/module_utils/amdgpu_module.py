@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .host import Host
 
@@ -22,8 +22,7 @@ _PLACES = (
 )
 
 
-@dataclass(frozen=True)
-class Loaded:
+class Loaded(NamedTuple):
     """The module in the running kernel. ``origin``: in-tree, dkms or none (not loaded).
 
     ``version`` is there only with DKMS's: the in-tree module has none.
@@ -34,8 +33,7 @@ class Loaded:
     srcversion: str | None = None
 
 
-@dataclass(frozen=True)
-class OnDisk:
+class OnDisk(NamedTuple):
     """The module that modprobe would load for a kernel. ``origin``: in-tree, dkms, foreign or none."""
 
     origin: str

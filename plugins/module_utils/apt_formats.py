@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _ONE_LINE = re.compile(
     r"^[ \t]*(?P<off>#[# \t]*)?(?P<type>deb(?:-src)?)[ \t]+(?:\[(?P<options>[^\]\r\n]*)\][ \t]*)?"
@@ -20,8 +20,7 @@ _FIELD = re.compile(r"^(?P<name>[A-Za-z][A-Za-z0-9-]*)[ \t]*:(?P<value>.*)$")
 _WORD = re.compile(r"\S+")
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One (type, URI, suite) of a source file.
 
     ``start``/``end`` are the URI's place in the file's text; ``line`` counts from 1. ``enabled`` is

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
-from . import openpgp
 from .apt_formats import Entry
 from .host import Host
+
+if TYPE_CHECKING:
+    from . import openpgp
 
 TRUSTED = ("/etc/apt/trusted.gpg", "/etc/apt/trusted.gpg.d")
 SOON = 30 * 24 * 3600  # s: an end this near is worth a warning
@@ -20,8 +22,7 @@ OTHER = "other-key"
 EXPIRES_SOON = "expires-soon"
 
 
-@dataclass(frozen=True)
-class KeyState:
+class KeyState(NamedTuple):
     """The key of one source entry. ``state`` is one of this module's constants.
 
     ``expires`` in seconds since 1970, None for never or not known.
@@ -52,6 +53,8 @@ def _read(host: Host, path: str) -> list[openpgp.Key] | str:
     data = host.read_bytes(path)
     if data is None:
         return "is not there"
+    from . import openpgp  # only where there is a key to read: imports are what preflight's time goes into
+
     try:
         return openpgp.read_keys(data)
     except openpgp.Unreadable as error:
@@ -79,6 +82,8 @@ def entry_key(host: Host, entry: Entry, fingerprint: str, now: float) -> KeyStat
     A key that stands in the stanza itself, and a fingerprint there, are judged like a file.
     """
     if "BEGIN PGP" in entry.signed_by:
+        from . import openpgp
+
         text = "\n".join("" if line == "." else line for line in entry.signed_by.splitlines())
         try:
             return judge(entry.path, openpgp.read_keys(text.encode()), fingerprint, now)

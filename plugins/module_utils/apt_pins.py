@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from . import paths
 from .host import Host
@@ -21,8 +21,7 @@ _AMD_PIN = re.compile(r"(release\b.*\bo=|origin\s+)\"?repo\.radeon\.com\"?", re.
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.pref)?|[A-Za-z0-9_.-]+\.pref")
 
 
-@dataclass(frozen=True)
-class Pin:
+class Pin(NamedTuple):
     """One stanza of a preference file. ``priority`` is None where it is no number: apt ignores it."""
 
     path: str

@@ -9,7 +9,7 @@ are there prove nothing yet: the numbers must be those of the formula. All sizes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 PAGE = 4096
 SGPR_PER_CU = 0x4000
@@ -33,16 +33,14 @@ OLD_VGPR = {"gfx1151": VGPR_DEFAULT}
 NEEDS_EXPORT = frozenset({"gfx1151"})
 
 
-@dataclass(frozen=True)
-class Sizes:
+class Sizes(NamedTuple):
     """``cwsr_size`` and ``ctl_stack_size`` of one GPU, in bytes."""
 
     cwsr_size: int
     ctl_stack_size: int
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What the exported numbers say. ``verdict``: ok, missing, old-vgpr or wrong.
 
     ``above`` marks an ok value larger than the formula's (a newer kernel may save more).

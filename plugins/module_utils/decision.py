@@ -4,16 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import amdgpu_module as kernel_module
 from . import apt_sources, driver_releases, kernels, memory, releases, states
 from .facts import Facts
-from .kernel_candidates import KernelCandidate, Question, choose
-from .kernel_candidates import judge as judge_kernel
+from .kernel_choice import KernelCandidate, Question, choose
+from .kernel_choice import judge as judge_kernel
 from .kernels import Forecast
-from .module import Refused
+from .refusal import Refused
 
 INTREE = "intree"
 DKMS = "dkms"
@@ -28,8 +27,7 @@ _OWN_COMMANDS = {
 }
 
 
-@dataclass(frozen=True)
-class Wishes:
+class Wishes(NamedTuple):
     """The variables that steer the decision, with their defaults."""
 
     policy: str = "auto"  # auto, intree, dkms
@@ -41,8 +39,7 @@ class Wishes:
     gtt_gib: str = "auto"
 
 
-@dataclass(frozen=True)
-class Driver:
+class Driver(NamedTuple):
     """Which amdgpu module is wanted, and the state the box was found in."""
 
     policy: str
@@ -50,16 +47,14 @@ class Driver:
     state: str
 
 
-@dataclass(frozen=True)
-class Repository:
+class Repository(NamedTuple):
     """AMD's driver repository: a minimum version, or the very one."""
 
     version: str
     exact: bool
 
 
-@dataclass(frozen=True)
-class KernelChoice:
+class KernelChoice(NamedTuple):
     """``action`` keep or install; ``release`` is the kernel that is to run."""
 
     action: str
@@ -69,8 +64,7 @@ class KernelChoice:
     verdict: str
 
 
-@dataclass(frozen=True)
-class Bundle:
+class Bundle(NamedTuple):
     """The vLLM bundle: release base, family, and the tag of the two."""
 
     base: str
@@ -78,8 +72,7 @@ class Bundle:
     tag: str
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(NamedTuple):
     """What is to be done with a box, and why. ``gtt_pages`` are 4 KiB pages, None: leave alone."""
 
     driver: Driver
@@ -87,15 +80,18 @@ class Decision:
     kernel: KernelChoice
     release: Bundle
     gtt_pages: int | None
-    reasons: tuple[str, ...] = field(default=())
+    reasons: tuple[str, ...] = ()
 
     def public(self) -> dict[str, Any]:
         """The JSON that later roles, plan and doctor read."""
-        shown = asdict(self)
-        shown["gtt"] = {"pages": shown.pop("gtt_pages")}
-        shown["kernel"]["packages"] = list(self.kernel.packages)
-        shown["reasons"] = list(self.reasons)
-        return shown
+        return {
+            "driver": self.driver._asdict(),
+            "repository": self.repository._asdict() if self.repository else None,
+            "kernel": {**self.kernel._asdict(), "packages": list(self.kernel.packages)},
+            "release": self.release._asdict(),
+            "gtt": {"pages": self.gtt_pages},
+            "reasons": list(self.reasons),
+        }
 
 
 def choose_driver(facts: Facts, wishes: Wishes) -> tuple[Driver, str]:

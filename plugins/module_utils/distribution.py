@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .host import Host
 
 
-@dataclass(frozen=True)
-class Distribution:
+class Distribution(NamedTuple):
     """``id`` (ubuntu, debian, …), ``version`` ("24.04", "13"), ``codename`` ("noble")."""
 
     id: str

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .host import Host
 
@@ -13,8 +13,7 @@ MODULE = "amdgpu"
 _BUILT_FOR = re.compile(r"^DKMS make\.log for \S+ for kernel (\S+)", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Version:
+class Version(NamedTuple):
     """One version below /var/lib/dkms/amdgpu.
 
     ``built``: kernels with a built module; ``installed``: those whose module dkms also put into

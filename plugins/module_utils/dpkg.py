@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .host import Host
@@ -46,10 +47,17 @@ class Package:
         return self.state in UNFINISHED or self.reinstall
 
 
-def packages(host: Host) -> dict[str, Package]:
-    """All packages of the status file by name (the native one where several architectures are)."""
+def packages(host: Host, only: Callable[[str], bool] | None = None) -> dict[str, Package]:
+    """All packages of the status file by name (the native one where several architectures are).
+
+    ``only`` leaves out, before they are parsed, installed packages whose name it does not want;
+    those that are not plainly installed always come along.
+    """
     found: dict[str, Package] = {}
     for stanza in (host.read(STATUS) or "").split("\n\n"):
+        plain = only is not None and "\nStatus: install ok installed\n" in stanza
+        if plain and only is not None and not only(stanza[len("Package: ") : stanza.find("\n")]):
+            continue
         fields = dict(_FIELD.findall(stanza))
         words = fields.get("Status", "").split()
         if "Package" not in fields or len(words) != 3:

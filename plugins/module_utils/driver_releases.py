@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 # The first release whose DKMS carries the CWSR fix (kernel base 6.19), and this kit's minimum.
 DEFAULT_VERSION = "31.20"
 LATEST = "latest"
 
 
-@dataclass(frozen=True)
-class DriverRelease:
+class DriverRelease(NamedTuple):
     """``repository`` is the directory below amdgpu/, ``module`` the module's version.
 
     ``newest_kernel`` is the newest kernel series (major, minor) this DKMS is known to build on.

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .host import Host
 
@@ -13,8 +13,7 @@ FOLDERS = ("/etc/environment.d", "/etc/profile.d", "/etc/systemd/system/lemond.s
 _OVERRIDE = re.compile(r"^(?!\s*#).*\bHSA_OVERRIDE_GFX_VERSION=\S*", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Stray:
+class Stray(NamedTuple):
     """A line that sets HSA_OVERRIDE_GFX_VERSION: its file, number (from 1) and text."""
 
     path: str

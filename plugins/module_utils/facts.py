@@ -4,13 +4,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from . import amdgpu_module as kernel_module
 from . import (
-    activation,
-    apt_keys,
-    apt_pins,
     apt_sources,
     disk,
     dkms,
@@ -21,7 +18,6 @@ from . import (
     modprobe_conf,
     paths,
 )
-from . import amdgpu_module as kernel_module
 from . import secure_boot as secure_boot_state
 from .apt_formats import Entry
 from .distribution import Distribution, read_distribution
@@ -30,20 +26,23 @@ from .host import Host
 from .lemond_overrides import Override, overrides
 from .service_user import Access, read_access
 
+# Modules that only some hosts need are imported where they are: imports are what most of
+# preflight's time goes into (benchmark facts).
+if TYPE_CHECKING:
+    from . import apt_keys, apt_pins
+
 # AMD's key for repo.radeon.com.
 KEY_FINGERPRINT = "CA8BB4727A47B4D09B4EE8969386B48A1A693C5C"
 FIRMWARE_SHADOW = "/lib/firmware/updates/amdgpu"
 DKMS_PACKAGES = ("amdgpu-dkms", "rock-dkms")
 
 
-@dataclass(frozen=True)
-class Apt:
-    """AMD's apt sources, their keys and pins. ``keys`` are those of the active driver entries."""
+class Apt(NamedTuple):
+    """AMD's apt sources; keys and pins are looked at only where a driver entry is active."""
 
     entries: tuple[Entry, ...] = ()
     keys: tuple[apt_keys.KeyState, ...] = ()
     repository_pin: apt_pins.Pin | None = None
-    own_pin: apt_pins.Pin | None = None
     malformed_pins: tuple[apt_pins.Pin, ...] = ()
 
     @property
@@ -52,8 +51,7 @@ class Apt:
         return apt_sources.active(entry for entry in self.entries if apt_sources.is_driver(entry))
 
 
-@dataclass(frozen=True)
-class Dpkg:
+class Dpkg(NamedTuple):
     """The packages of interest that dpkg knows, and what it left half-way."""
 
     packages: dict[str, dpkg.Package]
@@ -66,8 +64,7 @@ class Dpkg:
         return package.version if package is not None and package.installed else None
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(NamedTuple):
     """One host. Sizes are bytes unless the name says otherwise."""
 
     distribution: Distribution
@@ -117,8 +114,8 @@ class Facts:
             "kernel": self.kernel,
             "gpu": [gpu.public() for gpu in self.gpus],
             "module": {
-                "loaded": asdict(self.loaded),
-                "on_disk": asdict(self.on_disk),
+                "loaded": self.loaded._asdict(),
+                "on_disk": self.on_disk._asdict(),
                 "changed": self.module_changed,
             },
             "dkms": [
@@ -155,6 +152,10 @@ class Facts:
 def _read_apt(host: Host, fingerprint: str, now: float) -> Apt:
     entries = [e for e in apt_sources.entries(apt_sources.read_sources(host)) if apt_sources.is_amd(e)]
     drivers = apt_sources.active(entry for entry in entries if apt_sources.is_driver(entry))
+    if not drivers:
+        return Apt(tuple(entries))
+    from . import apt_keys, apt_pins
+
     keys: dict[str, apt_keys.KeyState] = {}
     for entry in drivers:
         state = apt_keys.entry_key(host, entry, fingerprint, now)
@@ -164,7 +165,6 @@ def _read_apt(host: Host, fingerprint: str, now: float) -> Apt:
         tuple(entries),
         tuple(keys.values()),
         apt_pins.repository_pin(pins),
-        apt_pins.own_pin(pins),
         tuple(apt_pins.malformed(pins)),
     )
 
@@ -174,7 +174,7 @@ def _of_interest(name: str) -> bool:
 
 
 def _read_dpkg(host: Host) -> Dpkg:
-    packages = dpkg.packages(host)
+    packages = dpkg.packages(host, only=_of_interest)
     return Dpkg(
         {name: packages[name] for name in sorted(packages) if _of_interest(name)},
         tuple(dpkg.unfinished(packages)),
@@ -231,6 +231,10 @@ def read_facts(
 
 def _due_reasons(host: Host) -> list[str]:
     """What the marker of the role activate says is still to take effect."""
+    if not host.exists(paths.ACTIVATION_DUE):
+        return []
+    from . import activation
+
     due = activation.load(host)
     kernel = [f"kernel {due.kernel} is to be booted"] if due.kernel else []
     initramfs = ["the initramfs is to be rebuilt"] if due.initramfs else []

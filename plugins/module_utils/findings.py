@@ -6,15 +6,14 @@ docs/findings.md is this table for people; a test keeps the two equal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 ERROR = "error"
 WARNING = "warning"
 INFO = "info"
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """One kind of finding. ``severity`` is its usual one. ``stops``: preflight does not go on with it."""
 
     id: str
@@ -24,8 +23,7 @@ class Kind:
     stops: bool = False
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One thing found on a host. ``found`` names file and line, ``source`` the evidence."""
 
     id: str

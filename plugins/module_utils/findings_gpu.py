@@ -11,7 +11,7 @@ from .decision import Wishes, judge_running
 from .facts import Facts
 from .findings import ERROR, INFO, WARNING, Finding, finding
 from .gpus import Gpu
-from .module import Refused
+from .refusal import Refused
 
 BAD_MES = 0x83
 _MES_VERSION = 0xFFF  # AMDGPU_MES_VERSION_MASK

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from . import amdgpu_module as kernel_module
-from . import apt_keys, apt_sources, dpkg, paths, secure_boot, service_user
+from . import apt_sources, dpkg, paths, secure_boot, service_user
 from .apt_formats import Entry
 from .decision import Wishes
 from .disk import BOOT_MIN_MIB, GIB, MIB
@@ -41,10 +41,9 @@ def _repository(facts: Facts, wishes: Wishes) -> Iterator[Finding]:
 
 def _keys_and_pins(facts: Facts) -> Iterator[Finding]:
     for key in facts.apt.keys:
-        if key.state == apt_keys.EXPIRES_SOON:
-            yield finding("apt-key-unusable", f"{key.path}: {key.why}", key.path, severity=WARNING)
-        elif not key.usable:
-            yield finding("apt-key-unusable", f"{key.path}: {key.why}", key.path)
+        if key.why:
+            severity = WARNING if key.usable else ERROR
+            yield finding("apt-key-unusable", f"{key.path}: {key.why}", key.path, severity=severity)
     if facts.apt.drivers and facts.apt.repository_pin is None:
         entry = facts.apt.drivers[0]
         odd = [f"; {pin.path} line {pin.line} does nothing" for pin in facts.apt.malformed_pins]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 AMD_VENDOR = 0x1002
 
@@ -25,8 +25,7 @@ FAMILIES = {
 VALIDATED = frozenset({"gfx1151"})
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(NamedTuple):
     """One PCI device id of AMD's: its ISA, whether it sits in the processor, and its name."""
 
     gfx: str

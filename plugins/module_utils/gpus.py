@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import cwsr, gfx, kfd, pci
 from .host import Host
@@ -15,8 +14,7 @@ DRM = "/sys/class/drm"
 _SLOT = re.compile(r"^PCI_SLOT_NAME=(\S+)", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(NamedTuple):
     """A GPU as the facts, the JSON of runs and doctor show it. Sizes in bytes.
 
     ``driver`` is in-tree, dkms or none (no KFD node). ``node`` is KFD's number or None. ``cwsr`` is
@@ -48,7 +46,7 @@ class Gpu:
 
     def public(self) -> dict[str, Any]:
         """As a dictionary for JSON."""
-        return asdict(self)
+        return self._asdict()
 
 
 def _drm_device(host: Host, gpu: pci.PciGpu) -> str | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
-from . import driver_releases, kernels
+from . import kernels
 from .distribution import Distribution
-from .kernels import Forecast, Kernel
+from .kernel_choice import KernelCandidate, Question, judge
+from .kernels import Kernel
 
 # Packages whose newest version the distribution itself calls "the kernel", by kernel_source.
 _OEM = {"22.04": ("linux-oem-22.04d",), "24.04": ("linux-oem-24.04d",)}
@@ -44,33 +44,6 @@ class Apt(Protocol):
         """Package names that begin with *prefix*."""
 
 
-@dataclass(frozen=True)
-class KernelCandidate:
-    """A kernel to be had. ``source``: hwe, oem, distro, archive or pinned."""
-
-    release: str
-    packages: tuple[str, ...]
-    source: str
-    forecast: Forecast
-
-
-@dataclass(frozen=True)
-class Question:
-    """What a kernel is wanted for.
-
-    ``dkms`` is the driver release it must suit, None where the kernel's own driver is to run.
-    ``signed``: Secure Boot takes no unsigned kernel.
-    """
-
-    distribution: Distribution
-    isas: tuple[str, ...]
-    source: str = "auto"
-    version: str = ""
-    under_dkms: bool = False
-    dkms: driver_releases.DriverRelease | None = None
-    signed: bool = False
-
-
 def metas(distribution: Distribution, source: str) -> list[tuple[str, str]]:
     """(source, package) of a distribution's kernel metapackages, in order, for a kernel_source.
 
@@ -87,20 +60,6 @@ def metas(distribution: Distribution, source: str) -> list[tuple[str, str]]:
         distro = [("distro", "linux-image-amd64")]
         choices = {"auto": distro, "distro": distro}
     return choices.get(source, [])
-
-
-def judge(question: Question, kernel: Kernel) -> Forecast:
-    """The forecast for a kernel, with DKMS's limits where its module is to run."""
-    own = kernels.forecast_all(kernel, question.isas)
-    if not question.under_dkms:
-        return own
-    builds = driver_releases.builds_on(question.dkms, kernel.series)
-    if builds is None:
-        return Forecast(kernels.UNPROVEN, "nobody has said whether this DKMS builds on it")
-    if not builds:
-        newest = ".".join(map(str, question.dkms.newest_kernel)) if question.dkms else "?"
-        return Forecast(kernels.BAD, f"AMD's DKMS builds on kernels up to {newest}")
-    return own
 
 
 def _release_of(apt: Apt, package: str) -> str | None:
@@ -187,7 +146,7 @@ def _pinned(apt: Apt, question: Question) -> Iterator[KernelCandidate]:
 
 
 def find(apt: Apt, question: Question) -> list[KernelCandidate]:
-    """All kernels to be had, preferred first; :func:`choose` takes one."""
+    """All kernels to be had, preferred first; ``kernel_choice.choose`` takes one."""
     if question.version:
         return list(_pinned(apt, question))
     named = list(_from_metas(apt, question))
@@ -201,16 +160,3 @@ def find(apt: Apt, question: Question) -> list[KernelCandidate]:
     oem = [candidate for candidate in named if candidate.source == "oem"]
     rest = [candidate for candidate in named if candidate.source != "oem"]
     return [*rest, *_from_archive(apt, question), *oem]
-
-
-def choose(
-    candidates: Iterable[KernelCandidate], running: str, accept_unproven: bool
-) -> KernelCandidate | None:
-    """The first fixed kernel; the first unproven one only where nothing fixed is to be had."""
-    others = [candidate for candidate in candidates if candidate.release != running]
-    accepted = (kernels.FIXED, kernels.UNPROVEN) if accept_unproven else (kernels.FIXED,)
-    for verdict in accepted:
-        for candidate in others:
-            if candidate.forecast.verdict == verdict:
-                return candidate
-    return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 FIXED = "fixed"
 UNPROVEN = "unproven"
@@ -18,8 +18,7 @@ BAD = "bad"
 _ORDER = (BAD, UNPROVEN, FIXED)
 
 
-@dataclass(frozen=True)
-class Kernel:
+class Kernel(NamedTuple):
     """A release as ``uname -r`` shows it, taken apart.
 
     ``flavour``: mainline (Ubuntu's mainline builds), oem, generic (all other Ubuntu flavours),
@@ -67,8 +66,7 @@ def sort_key(kernel: Kernel) -> tuple[tuple[int, int, int], int, int]:
     return (kernel.version, 0 if kernel.candidate else 1, kernel.abi or 0)
 
 
-@dataclass(frozen=True)
-class Forecast:
+class Forecast(NamedTuple):
     """A verdict and the reason for it, in words."""
 
     verdict: str

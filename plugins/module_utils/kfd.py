@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from . import gfx as gfx_names
 from .cwsr import cu_count
@@ -14,8 +14,7 @@ NODES = "/sys/class/kfd/kfd/topology/nodes"
 _LINE = re.compile(r"^(\w+) (-?\d+)\s*$", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     """One GPU node of the topology; sizes in bytes, None where a line is absent.
 
     ``gfx`` is None where ``gfx_target_version`` is no version of any GPU.

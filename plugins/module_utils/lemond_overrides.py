@@ -6,8 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import paths
 from .host import Host
@@ -17,8 +16,7 @@ CONFIG_FILES = ("/var/lib/lemonade/config.json", "/var/lib/lemonade/.cache/lemon
 _SECRET = re.compile(r"key|token|secret|password", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Override:
+class Override(NamedTuple):
     """A setting of config.json that outranks ours. Values are JSON text; secrets are not shown."""
 
     path: str

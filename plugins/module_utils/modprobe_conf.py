@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .host import Host
 
@@ -21,8 +21,7 @@ _BLACKLIST = re.compile(r"^\s*(blacklist\s+amdgpu|install\s+amdgpu\s+(/\S*/)?(fa
 _LISTS = ("modprobe.blacklist", "module_blacklist", "rd.driver.blacklist")
 
 
-@dataclass(frozen=True)
-class Blacklisted:
+class Blacklisted(NamedTuple):
     """A line that keeps amdgpu from loading: its file, its number (from 1) and its text."""
 
     path: str
@@ -30,8 +29,7 @@ class Blacklisted:
     text: str
 
 
-@dataclass(frozen=True)
-class Trap:
+class Trap(NamedTuple):
     """A word of the command line that stands in the driver's way, and what it does.
 
     ``blocks``: with it the driver does not run at all.

@@ -4,34 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from .change import Change, PlanNotEmpty, carry_out, result
 from .host import CommandFailed, Host
+from .refusal import AnsibleModuleLike, Refused, fail
 
-
-class Refused(Exception):
-    """The host is in a state that must not be touched: says what was found.
-
-    ``remedy`` says what to do next; both reach the user word for word.
-    """
-
-    def __init__(self, found: str, remedy: str = "") -> None:
-        self.found = found
-        self.remedy = remedy
-        super().__init__(f"{found} {remedy}".strip())
-
-
-class AnsibleModuleLike(Protocol):
-    """The part of AnsibleModule used here (the domain imports nothing of Ansible)."""
-
-    check_mode: bool
-
-    def exit_json(self, **kwargs: Any) -> None:
-        """End the module well."""
-
-    def fail_json(self, msg: str, **kwargs: Any) -> None:
-        """End the module with an error."""
+__all__ = ["AnsibleModuleLike", "Refused", "fail", "run_module"]
 
 
 def run_module(
@@ -54,12 +33,3 @@ def run_module(
         fail(module, layer, str(error))
     else:
         module.exit_json(**returned)
-
-
-def fail(module: AnsibleModuleLike, layer: str, message: str, remedy: str = "", **extra: Any) -> None:
-    """fail_json in the shape that the controller reads (``failure``)."""
-    module.fail_json(
-        msg=f"{message} {remedy}".strip(),
-        failure={"layer": layer, "message": message, "remedy": remedy},
-        **extra,
-    )

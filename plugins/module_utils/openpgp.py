@@ -13,7 +13,7 @@ import binascii
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 PUBLIC_KEY = 6
 SIGNATURE = 2
@@ -27,8 +27,7 @@ _ARMOR = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(NamedTuple):
     """A primary key. Times are seconds since 1970; ``expires`` is None for a key without an end."""
 
     fingerprint: str

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .gfx import AMD_VENDOR, DEVICES, Device
 from .host import Host
@@ -12,8 +12,7 @@ DEVICES_DIR = "/sys/bus/pci/devices"
 DISPLAY_CLASS = 0x03  # base class: VGA, 3D and other display controllers
 
 
-@dataclass(frozen=True)
-class PciGpu:
+class PciGpu(NamedTuple):
     """A display controller of AMD's: its address (0000:c5:00.0), device id, and what it is.
 
     ``known`` is None where the table of device ids does not list it.

@@ -4,26 +4,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from . import kernel_candidates, paths, releases
-from .apt import PrivateApt
+from . import paths, releases
 from .decision import Decision, Wishes, decide, kernel_question, needs_kernel, no_gpu
 from .facts import Facts
 from .findings import REGISTRY, Finding, finding, printable
 from .findings_gpu import gpu_findings
 from .findings_host import host_findings
 from .host import Host
-from .kernel_candidates import KernelCandidate
-from .module import Refused
+from .kernel_choice import KernelCandidate
+from .refusal import Refused
 
 # What is asked only where a kernel is needed: candidates, and what apt complained about.
 Ask = Callable[[Facts, Wishes], "tuple[list[KernelCandidate], list[str]]"]
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """``decision`` is None where none was possible; ``refusal`` then says why."""
 
     facts: Facts
@@ -55,6 +52,10 @@ def ask_apt(host: Host) -> Ask:
     def ask(facts: Facts, wishes: Wishes) -> tuple[list[KernelCandidate], list[str]]:
         if not facts.distribution.apt:
             return [], []
+        # Imported where it is needed: a converged host asks nobody, and imports are what costs it time.
+        from . import kernel_candidates
+        from .apt import PrivateApt
+
         with PrivateApt(host, skip_amd=True) as apt:
             errors = apt.update()
             return kernel_candidates.find(apt, kernel_question(facts, wishes)), errors

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .host import Host
 
@@ -16,8 +16,7 @@ KFD = "/dev/kfd"
 DRI = "/dev/dri"
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(NamedTuple):
     """``exists``: the user is in /etc/passwd. ``missing_groups``: of render and video.
 
     ``closed``: GPU devices that are there and that the user cannot open for reading and writing.

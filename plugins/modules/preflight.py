@@ -123,13 +123,13 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.lemonade.deploy.plugins.module_utils.decision import Wishes
 from ansible_collections.lemonade.deploy.plugins.module_utils.facts import read_facts
 from ansible_collections.lemonade.deploy.plugins.module_utils.host import CommandFailed, Host
-from ansible_collections.lemonade.deploy.plugins.module_utils.module import fail
 from ansible_collections.lemonade.deploy.plugins.module_utils.preflight import (
     Report,
     ask_apt,
     look,
     stop_reason,
 )
+from ansible_collections.lemonade.deploy.plugins.module_utils.refusal import fail
 
 LAYER = "preflight"
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ from trees import (
 from lemonade_deploy.domain import decision, releases, states
 from lemonade_deploy.domain.decision import Wishes, decide
 from lemonade_deploy.domain.facts import Facts, read_facts
-from lemonade_deploy.domain.kernel_candidates import KernelCandidate
+from lemonade_deploy.domain.kernel_choice import KernelCandidate
 from lemonade_deploy.domain.kernels import Forecast
 from lemonade_deploy.domain.module import Refused
 
@@ -290,7 +289,7 @@ def test_a_distribution_without_apt_is_told_its_own_command(tmp_path: Path) -> N
 
 def test_the_kits_gtt_value_stays_where_memory_differs_a_little(tmp_path: Path) -> None:
     found = facts(strix_halo(tmp_path))
-    near = replace(found, gtt_pages=114 * 262144)
+    near = found._replace(gtt_pages=114 * 262144)
     assert decide(near, Wishes()).gtt_pages == 114 * 262144
 
 

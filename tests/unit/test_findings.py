@@ -28,7 +28,7 @@ from lemonade_deploy.domain import disk, preflight
 from lemonade_deploy.domain.decision import Wishes
 from lemonade_deploy.domain.facts import Facts, read_facts
 from lemonade_deploy.domain.findings import REGISTRY, Finding, finding
-from lemonade_deploy.domain.kernel_candidates import KernelCandidate
+from lemonade_deploy.domain.kernel_choice import KernelCandidate
 from lemonade_deploy.domain.kernels import Forecast
 from lemonade_deploy.domain.preflight import Report
 

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lemonade_deploy.domain import driver_releases, kernel_candidates, kernels
+from lemonade_deploy.domain import driver_releases, kernels
 from lemonade_deploy.domain.apt_plan import Candidate
 from lemonade_deploy.domain.distribution import Distribution
-from lemonade_deploy.domain.kernel_candidates import Question, choose, find
+from lemonade_deploy.domain.kernel_candidates import find
+from lemonade_deploy.domain.kernel_choice import KernelCandidate, Question, choose, judge
 
 NOBLE = Distribution("ubuntu", "24.04", "noble")
 RESOLUTE = Distribution("ubuntu", "26.04", "resolute")
@@ -128,9 +129,7 @@ MAINLINE = image("6.18.20-061820-generic")
 DKMS_3120 = driver_releases.release("31.20")
 
 
-def first(
-    apt: FakeApt, question: Question, running: str = "6.14.0-37-generic"
-) -> kernel_candidates.KernelCandidate | None:
+def first(apt: FakeApt, question: Question, running: str = "6.14.0-37-generic") -> KernelCandidate | None:
     return choose(find(apt, question), running, accept_unproven=True)
 
 
@@ -238,7 +237,7 @@ def test_dkms_that_nobody_described_makes_every_kernel_unproven() -> None:
     question = Question(NOBLE, ("gfx1151",), under_dkms=True, dkms=None)
     kernel = kernels.parse("7.0.0-31-generic")
     assert kernel is not None
-    assert kernel_candidates.judge(question, kernel).verdict == "unproven"
+    assert judge(question, kernel).verdict == "unproven"
 
 
 @pytest.mark.parametrize(
