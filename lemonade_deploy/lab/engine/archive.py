@@ -35,7 +35,8 @@ def pack(tree: Path, folder: Path, tag: str, part_size: int) -> list[Asset]:
     # Level 1: the lab pays for compressing once and for unpacking on every host.
     squeeze = ["pigz", "-1", "-n"] if shutil.which("pigz") else ["gzip", "-1", "-n"]
     words = ["tar", "--create", "--format=gnu", "--sort=name", "--owner=0", "--group=0", "--numeric-owner"]
-    words += ["--mtime=@0", "--hard-dereference", "-C", str(tree), "."]
+    # --mode: readable for the service's user whatever the umask of this machine is.
+    words += ["--mtime=@0", "--mode=a+rX,u+w", "--hard-dereference", "-C", str(tree), "."]
     with (
         subprocess.Popen(words, stdout=subprocess.PIPE) as tar,
         subprocess.Popen(squeeze, stdin=tar.stdout, stdout=subprocess.PIPE) as gzip,

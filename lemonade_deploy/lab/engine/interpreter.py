@@ -57,6 +57,8 @@ class Interpreter:
 
 def ask(program: str) -> Interpreter | None:
     """The parts of the interpreter *program*; None when it does not run."""
+    if shutil.which(program) is None:
+        return None
     done = run([program, "-I", "-c", _ASK], check=False, timeout=60)
     if done.rc != 0:
         return None
@@ -73,7 +75,8 @@ def ask(program: str) -> Interpreter | None:
 
 def _candidates(version: str) -> Iterator[str]:
     if setting := os.environ.get("LEMONADE_LAB_PYTHON"):
-        yield setting
+        yield setting  # a wish; no other will do
+        return
     yield sys.executable
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
         program = Path(folder) / f"python{version}"
@@ -87,10 +90,11 @@ def find(version: str = ENGINE_PYTHON) -> Interpreter:
         found = ask(program)
         if found and found.version == version and (found.stdlib / "os.py").is_file():
             return found
+    asked = os.environ.get("LEMONADE_LAB_PYTHON")
     raise LabError(
-        f"the lab's vLLM engine needs Python {version} (its wheels are built for it) and none is on PATH; "
-        f"install python{version}, or name one with LEMONADE_LAB_PYTHON=/path/to/python{version}, "
-        "or use `--engine light`"
+        f"the lab's vLLM engine needs Python {version} (its wheels are built for it) and "
+        f"{f'LEMONADE_LAB_PYTHON={asked} is none' if asked else 'none is on PATH'}; install python{version}, "
+        f"or name one with LEMONADE_LAB_PYTHON=/path/to/python{version}, or use `--engine light`"
     )
 
 
