@@ -80,7 +80,7 @@ class Api:
             "yes" if key else "no",
             base or self.base,
         ]
-        return Reply(**json.loads(self._host.check_output(shlex.join(argv).replace("%", "%%"))))
+        return Reply(**json.loads(self._host.check_output(shlex.join(argv))))
 
     def get(self, path: str, key: bool = True) -> Reply:
         """GET."""

@@ -22,6 +22,18 @@ from lemonade_deploy.verify.verdict import TestResult, Verdict
 _NATIVE = ("ssh", "smart", "local", "paramiko_ssh")
 _SECRETS = ("ansible_become_password", "ansible_become_pass", "ansible_password", "ansible_ssh_pass")
 
+# What an inventory says about the way to a host.
+_TELLS = (
+    "ansible_host",
+    "ansible_user",
+    "ansible_port",
+    "ansible_connection",
+    "ansible_become",
+    "ansible_ssh",
+    "ansible_private_key_file",
+    "ansible_password",
+)
+
 Listener = Callable[[str, TestResult], None]
 
 
@@ -35,7 +47,7 @@ class Access:
 
     def needs_ansible(self, host: str) -> bool:
         """Whether testinfra's own ssh would not get in, or not as the inventory says."""
-        told = {k: v for k, v in self.hostvars.get(host, {}).items() if k.startswith("ansible_")}
+        told = {k: v for k, v in self.hostvars.get(host, {}).items() if k.startswith(_TELLS)}
         templated = any("{{" in str(value) or isinstance(value, dict) for value in told.values())
         foreign = told.get("ansible_connection", "ssh") not in _NATIVE
         other_sudo = told.get("ansible_become_method", "sudo") != "sudo"
