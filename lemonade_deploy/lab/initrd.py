@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MAGIC = (b"070701", b"070702")
+TRAILER = "TRAILER!!!"
 _HEADER = 110
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
@@ -55,7 +56,7 @@ def _archive(data: bytes, files: dict[str, bytes]) -> bytes:
     position = 0
     for name, mode, start, size, following in _members(data):
         position = following
-        if mode & 0o170000 == 0o100000:
+        if mode & 0o170000 == 0o100000 and name != TRAILER:
             files[name.removeprefix("./").removeprefix("usr/")] = data[start : start + size]
     return data[position:]
 
@@ -76,7 +77,7 @@ def _members(data: bytes) -> Iterator[tuple[str, int, int, int, int]]:
         if start + size > len(data):
             raise ValueError("the archive ends in the middle")
         yield name, mode, start, size, min(position, len(data))
-        if name == "TRAILER!!!":
+        if name == TRAILER:
             return
 
 

@@ -82,12 +82,39 @@ DIVERTED = tuple(
 )
 
 
+# Files with fixed content: path in the root -> (text, mode).
+FILES = {
+    "usr/lib/os-release": (OS_RELEASE, 0o644),
+    "etc/sudoers.d/deploy": ("deploy ALL=(ALL) NOPASSWD:ALL\n", 0o440),
+    "etc/ssh/sshd_config.d/lab.conf": ("PasswordAuthentication no\nUseDNS no\nMaxStartups 100\n", 0o644),
+    "etc/machine-id": ("", 0o644),
+    # Fast archives; a lab host has few modules.
+    "etc/initramfs-tools/conf.d/lab.conf": ("COMPRESS=gzip\nCOMPRESSLEVEL=1\nRESUME=none\n", 0o644),
+    "etc/default/grub": (
+        "GRUB_DEFAULT=0\nGRUB_TIMEOUT_STYLE=hidden\nGRUB_TIMEOUT=0\nGRUB_DISTRIBUTOR=Ubuntu\n"
+        'GRUB_CMDLINE_LINUX_DEFAULT="quiet splash"\nGRUB_CMDLINE_LINUX=""\nGRUB_DISABLE_OS_PROBER=true\n',
+        0o644,
+    ),
+    # The kernels' hooks only renew a grub.cfg that is there (grub-install makes the first one).
+    "boot/grub/grub.cfg": ("", 0o644),
+    # One id for all hosts: it stands in GRUB's menu entries, which belong to shared layers.
+    "usr/lib/lemonade-lab/root-uuid": ("0b9e0f5c-6f0e-4d0a-9d3c-4c454d4f4e21\n", 0o644),
+}
+# To be counted up when the code below makes something else of the same data.
+VERSION = 2
+
+
 def mirror() -> str:
     """The Debian mirror that this machine's own apt uses; LabError where it uses none."""
-    targets = run(["apt-get", "indextargets", "--format", "$(REPO_URI)|$(ORIGIN)|$(CODENAME)"]).stdout
-    for line in targets.splitlines():
-        uri, origin, codename = line.split("|")
+    targets = ["apt-get", "indextargets", "--format", "$(REPO_URI)|$(ORIGIN)|$(CODENAME)"]
+    for line in run(targets).stdout.splitlines():
+        uri, origin, codename = line.split("|", 2)
         if origin == "Debian" and not codename.endswith("-security"):
+            return uri
+    # Without fetched lists apt knows no origin: then the folder's usual name says it.
+    for line in run([*targets, "--no-release-info"]).stdout.splitlines():
+        uri = line.partition("|")[0]
+        if uri.rstrip("/").endswith("/debian"):
             return uri
     raise LabError(
         "this machine's apt knows no Debian mirror, from which the lab's root is made;"
@@ -97,7 +124,8 @@ def mirror() -> str:
 
 def digest() -> str:
     """Digest of everything that decides the root's content (not of the mirror's state that day)."""
-    parts = [SUITE, *PACKAGES, RESOLVE, OS_RELEASE, *MASKED, *DIVERTED, Path(__file__).read_text("utf-8")]
+    parts = [str(VERSION), SUITE, *PACKAGES, RESOLVE, repr(sorted(FILES.items())), *MASKED, *DIVERTED]
+    parts += [repr(sorted(GUEST_FILES.items()))]
     text = "\0".join(parts).encode() + b"".join(guest_file(name) for name in sorted(GUEST_FILES))
     return hashlib.sha256(text).hexdigest()[:16]
 
@@ -145,7 +173,6 @@ def _put(root: Path, path: str, content: str | bytes, mode: int = 0o644) -> None
 
 
 def _make_it_ubuntu_like(root: Path) -> None:
-    _put(root, "usr/lib/os-release", OS_RELEASE)
     for source in (root / "etc/apt/sources.list.d").iterdir():
         source.unlink()
     (root / "etc/apt/sources.list").unlink(missing_ok=True)
@@ -155,25 +182,11 @@ def _make_it_ubuntu_like(root: Path) -> None:
         run(["chroot", root, "dpkg-divert", "--local", "--rename", "--divert", path + ".machine", path])
     for name, (path, mode) in GUEST_FILES.items():
         _put(root, path, guest_file(name), mode)
+    for path, (text, mode) in FILES.items():
+        _put(root, path, text, mode)
     run(["chroot", root, "systemctl", "enable", "--quiet", "lemonade-lab-firmware.service"])
     run(["chroot", root, "systemctl", "mask", "--quiet", *MASKED])
     run(["chroot", root, "useradd", "-m", "-s", "/bin/bash", "deploy"])
-    _put(root, "etc/sudoers.d/deploy", "deploy ALL=(ALL) NOPASSWD:ALL\n", 0o440)
-    _put(root, "etc/ssh/sshd_config.d/lab.conf", "PasswordAuthentication no\nUseDNS no\nMaxStartups 100\n")
+    run(["chroot", root, "grub-editenv", "/boot/grub/grubenv", "create"])
     for key in (root / "etc/ssh").glob("ssh_host_*"):
         key.unlink()
-    _put(root, "etc/machine-id", "")
-    # Ubuntu's default; small archives because a lab host has few modules.
-    _put(root, "etc/initramfs-tools/conf.d/lab.conf", "COMPRESS=gzip\nCOMPRESSLEVEL=1\nRESUME=none\n")
-    _put(
-        root,
-        "etc/default/grub",
-        "GRUB_DEFAULT=0\nGRUB_TIMEOUT_STYLE=hidden\nGRUB_TIMEOUT=0\nGRUB_DISTRIBUTOR=Ubuntu\n"
-        'GRUB_CMDLINE_LINUX_DEFAULT="quiet splash"\nGRUB_CMDLINE_LINUX=""\nGRUB_DISABLE_OS_PROBER=true\n',
-    )
-    (root / "boot/grub").mkdir(parents=True, exist_ok=True)
-    # What grub-install leaves behind; the kernels' hooks only renew an existing grub.cfg.
-    run(["chroot", root, "grub-editenv", "/boot/grub/grubenv", "create"])
-    (root / "boot/grub/grub.cfg").touch()
-    # One id for all hosts: it stands in GRUB's menu entries, which belong to shared layers.
-    _put(root, "usr/lib/lemonade-lab/root-uuid", "0b9e0f5c-6f0e-4d0a-9d3c-4c454d4f4e21\n")

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lab's housekeeping: profiles dealt out, state, processes, device permissions, the machine's limits."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lemonade_deploy.lab import keys, network, root, shell, state, udev
+from lemonade_deploy.lab.network import Network
+from lemonade_deploy.lab.profiles import DEFAULT_PROFILE, PROFILES, assign
+from lemonade_deploy.lab.recipes import recipes
+from lemonade_deploy.lab.shell import LabUsageError, Process
+from lemonade_deploy.lab.state import HostRecord, LabState
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEMONADE_LAB_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("LEMONADE_LAB_NUMBER", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "existing", "expected"),
+    [
+        ([], {}, ["strix-halo-dirty"] * 3),
+        (["no-gpu"], {}, ["no-gpu"] * 3),
+        (["no-gpu", "strix-halo-dark"], {}, ["no-gpu", "strix-halo-dark", "no-gpu"]),
+        (["lab2=no-gpu"], {}, ["strix-halo-dirty", "no-gpu", "strix-halo-dirty"]),
+        (["no-gpu"], {"lab1": "strix-halo-dark"}, ["strix-halo-dark", "no-gpu", "no-gpu"]),
+    ],
+)
+def test_profiles_are_dealt_out(wishes: list[str], existing: dict[str, str], expected: list[str]) -> None:
+    names = ["lab1", "lab2", "lab3"]
+    assert assign(names, wishes, existing) == dict(zip(names, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("wishes", "existing", "problem"),
+    [
+        (["strix-hola"], {}, "no profile 'strix-hola'"),
+        (["lab9=no-gpu"], {}, "no such host"),
+        (["lab1=no-gpu"], {"lab1": "strix-halo-dark"}, "lab1 stands with profile strix-halo-dark"),
+    ],
+)
+def test_wishes_that_cannot_be(wishes: list[str], existing: dict[str, str], problem: str) -> None:
+    with pytest.raises(LabUsageError, match=problem):
+        assign(["lab1"], wishes, existing)
+
+
+def test_every_profile_has_a_recipe() -> None:
+    known = recipes({"archive": b"", "amd": b""})
+    assert DEFAULT_PROFILE in PROFILES
+    assert {profile.recipe for profile in PROFILES.values()} <= set(known)
+    assert all(recipe.below in ("", *known) for recipe in known.values())
+
+
+def test_state_survives_and_indices_are_used_again() -> None:
+    with state.locked() as now:
+        now.hosts["a"] = HostRecord("a", now.free_index(), "no-gpu", "light")
+        now.hosts["b"] = HostRecord("b", now.free_index(), "no-gpu", "light")
+        now.raised["x"] = "1"
+    again = state.load()
+    assert (again.hosts["b"].index, again.raised) == (1, {"x": "1"})
+    del again.hosts["a"]
+    assert again.free_index() == 0
+
+
+def test_state_is_saved_when_the_work_fails() -> None:
+    with pytest.raises(RuntimeError), state.locked() as now:
+        now.hosts["a"] = HostRecord("a", 0, "no-gpu", "light")
+        raise RuntimeError
+    assert "a" in state.load().hosts
+
+
+def test_a_process_is_told_from_a_later_one_with_its_id() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    process = Process.of(child.pid)
+    later = Process(child.pid, process.started + 1)
+    later.stop()
+    assert process.alive()
+    process.stop()
+    assert not process.alive()
+    assert child.wait() != 0
+
+
+def test_sysctls_are_raised_once_said_and_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    value = tmp_path / "max_user_instances"
+    value.write_text("128\n")
+    monkeypatch.setattr(network, "_sysctl", lambda _name: value)
+    now = LabState()
+    network.raise_sysctls(now)
+    network.raise_sysctls(now)
+    assert (value.read_text(), now.raised) == ("4096", {network.INOTIFY: "128"})
+    assert "from 128 to 4096" in capsys.readouterr().err
+    network.restore_sysctls(now)
+    assert (value.read_text(), now.raised) == ("128", {})
+
+
+def test_names_fit_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (Network().bridge, Network().services_netns) == ("lemonlab0", "lemonlab-svc")
+    monkeypatch.setenv("LEMONADE_LAB_NUMBER", "3")
+    other = Network.current()
+    record = HostRecord("lab1", 199, "no-gpu", "light")
+    assert (other.bridge, other.address(record)) == ("lemonlab3", "10.101.0.215")
+    assert len(f"ll{other.number}-{record.index}") <= 15
+
+
+def test_without_root_or_programs_it_says_so_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(LabUsageError, match="needs root") as caught:
+        shell.check_machine()
+    assert "\n" not in str(caught.value)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(shell.shutil, "which", lambda name: None if name == "mmdebstrap" else name)
+    with pytest.raises(LabUsageError, match=r"apt-get install mmdebstrap$"):
+        shell.check_machine()
+
+
+def test_known_hosts_name_each_hosts_own_key() -> None:
+    now = LabState({name: HostRecord(name, n, "no-gpu", "light") for n, name in enumerate(("a", "b"))})
+    keys.write_known_hosts(now, Network())
+    first, second = keys.known_hosts().read_text().splitlines()
+    assert first.startswith("10.98.0.16,a ssh-ed25519 ")
+    assert first.split()[2] == keys.public(keys.host_key("a")).split()[1] != second.split()[2]
+    assert "StrictHostKeyChecking=yes" in keys.ssh_options()
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ('SUBSYSTEM=="kfd", GROUP="render", MODE="0666"', (992, 0o666)),
+        ('KERNEL=="kfd", GROUP="render"', (992, 0o660)),
+        ('SUBSYSTEM=="kfd", GROUP:="video"\nSUBSYSTEM=="kfd", GROUP="render"', (44, 0o660)),
+        ('SUBSYSTEM=="kfd", GROUP="nobody-knows"', (0, 0o600)),
+        ('SUBSYSTEM=="kfd", ACTION=="remove", GROUP="render"', (0, 0o600)),
+        ('SUBSYSTEM!="kfd", GROUP="render"\n# SUBSYSTEM=="kfd", GROUP="render"', (0, 0o600)),
+    ],
+)
+def test_device_permissions_follow_the_rules_on_the_disk(
+    tmp_path: Path, rules: str, expected: tuple[int, int]
+) -> None:
+    for path, text in (("etc/group", "video:x:44:\nrender:x:992:\n"), ("etc/udev/rules.d/1.rules", rules)):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert udev.permissions(tmp_path).of("kfd", "kfd") == expected
+
+
+def test_the_mirror_is_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    def apt(known: list[str], unfetched: list[str]) -> None:
+        def run(argv: list[str]) -> shell.Completed:
+            lines = unfetched if "--no-release-info" in argv else known
+            return shell.Completed(0, "".join(f"{line}\n" for line in lines), "")
+
+        monkeypatch.setattr(root, "run", run)
+
+    third = "https://vendor.invalid/apt/|Vendor|stable"
+    security = "http://m.invalid/debian-security/|Debian|x-security"
+    apt([third, security, "http://m.invalid/whatever/|Debian|x"], [])
+    assert root.mirror() == "http://m.invalid/whatever/"
+    names = [
+        line.replace("Debian", "$(ORIGIN)") for line in (third, security, "http://m.invalid/debian/|Debian|x")
+    ]
+    apt([], names)
+    assert root.mirror() == "http://m.invalid/debian/"
+    apt([third], names[:2])
+    with pytest.raises(shell.LabError, match="LEMONADE_LAB_MIRROR"):
+        root.mirror()
