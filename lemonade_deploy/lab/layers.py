@@ -18,6 +18,7 @@ from .root import base_root
 from .say import step
 from .services.assembly import Services
 from .shell import LabError, run
+from .state import exclusive
 
 BUILDER_HOST = 3  # last byte of the address of whoever builds a layer
 TRUSTED = "usr/local/share/ca-certificates/lemonade-lab.crt"
@@ -35,8 +36,10 @@ def layers(name: str, network: Network, served: Services) -> list[Path]:
     lower = layers(recipe.below, network, served)
     done = cache_dir() / "layers" / f"{name}-{_digest(recipe, lower, served)}"
     if not done.is_dir():
-        with step(f"preparing the state {name!r} with the host's own tools (once)"):
-            _build(recipe, done, lower, network, served)
+        with exclusive(done.parent / f"{name}.lock", f"prepares the state {name!r}"):
+            if not done.is_dir():
+                with step(f"preparing the state {name!r} with the host's own tools (once)"):
+                    _build(recipe, done, lower, network, served)
     return [done / "upper", *lower]
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from .paths import cache_dir
 from .say import step
 from .shell import LabError, run
+from .state import exclusive
 
 SUITE = "forky"
 PACKAGES = (
@@ -136,13 +137,15 @@ def base_root() -> Path:
     if done.is_dir():
         return done
     building = done.with_name(done.name + ".building")
-    if building.exists():
-        shutil.rmtree(building)
-    done.parent.mkdir(parents=True, exist_ok=True)
-    with step(f"making the base root (Debian {SUITE} by mmdebstrap, once)"):
-        _bootstrap(building)
-        _make_it_ubuntu_like(building)
-    building.rename(done)
+    with exclusive(done.parent / "lock", "makes the base root"):
+        if done.is_dir():
+            return done
+        if building.exists():
+            shutil.rmtree(building)
+        with step(f"making the base root (Debian {SUITE} by mmdebstrap, once)"):
+            _bootstrap(building)
+            _make_it_ubuntu_like(building)
+        building.rename(done)
     return done
 
 

@@ -78,8 +78,8 @@ def run(
         check=False,
     )
     if check and done.returncode != 0:
-        tail = "\n".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-15:])
-        raise LabError(f"`{' '.join(words[:12])}` ended with code {done.returncode}: {tail}")
+        tail = "\n".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-15:])[-2000:]
+        raise LabError(f"`{' '.join(words)[:200]}` ended with code {done.returncode}: {tail}")
     return Completed(done.returncode, done.stdout, done.stderr)
 
 

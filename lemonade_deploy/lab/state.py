@@ -76,15 +76,22 @@ def save(state: LabState) -> None:
 
 
 @contextmanager
-def locked() -> Iterator[LabState]:
-    """Hold the lab's lock (waits for others), give the state, save it at the end, errors included."""
-    state_dir().mkdir(parents=True, exist_ok=True)
-    with (state_dir() / "lock").open("w") as stream:
+def exclusive(path: Path, what: str) -> Iterator[None]:
+    """Hold the lock file *path*; waits for another holder and says for *what*."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("waiting for another lab command to end")
+            say(f"waiting for another command that {what}")
             fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def locked() -> Iterator[LabState]:
+    """Hold the lab's lock (waits for others), give the state, save it at the end, errors included."""
+    with exclusive(state_dir() / "lock", "changes the lab"):
         state = load()
         try:
             yield state
