@@ -98,9 +98,8 @@ def choose_driver(facts: Facts, wishes: Wishes) -> tuple[Driver, str]:
     """The driver to run and why."""
     state = states.classify(facts)
     if wishes.policy == INTREE:
-        return Driver(
-            INTREE, kernel_module.IN_TREE, state
-        ), "the kernel's own driver: amdgpu_driver_policy is intree"
+        why = "the kernel's own driver: amdgpu_driver_policy is intree"
+        return Driver(INTREE, kernel_module.IN_TREE, state), why
     if wishes.policy == DKMS:
         return Driver(DKMS, kernel_module.DKMS, state), "AMD's DKMS driver: amdgpu_driver_policy is dkms"
     apus = [gpu for gpu in facts.gpus if gpu.gfx.startswith("gfx115")]
@@ -147,11 +146,18 @@ def kernel_question(facts: Facts, wishes: Wishes) -> Question:
     )
 
 
+def lacks_module(facts: Facts) -> bool:
+    """Whether the running kernel has no amdgpu module at all: minimal installs leave it out."""
+    return facts.on_disk.origin == kernel_module.NONE and facts.loaded.origin == kernel_module.NONE
+
+
 def judge_running(facts: Facts, wishes: Wishes) -> Forecast:
     """The verdict on the running kernel: its own numbers where the wanted driver shows them."""
     driver, _why = choose_driver(facts, wishes)
     question = kernel_question(facts, wishes)
     kernel = kernels.parse(facts.kernel)
+    if lacks_module(facts) and driver.policy == INTREE:
+        return Forecast(kernels.BAD, "its amdgpu module is not on the disk (package linux-modules-extra)")
     table = judge_kernel(question, kernel) if kernel else kernels.forecast_all(None, question.isas)
     judged = states.must_export(facts)
     speaks = facts.loaded.origin == driver.origin and not facts.module_changed
@@ -183,7 +189,7 @@ def choose_kernel(
     # What is only unproven is not left for another unproven one.
     chosen = choose(
         candidates,
-        facts.kernel,
+        "" if lacks_module(facts) else facts.kernel,
         accept_unproven=running.verdict == kernels.BAD or bool(wishes.kernel_version),
     )
     if chosen is not None:
@@ -204,7 +210,10 @@ def _no_kernel(
     candidates: Sequence[KernelCandidate],
     problems: Sequence[str],
 ) -> Refused:
-    trouble = f"Kernel {facts.kernel} does not work for this GPU ({running.why})"
+    if wishes.kernel_version:
+        trouble = f"kernel_version asks for {wishes.kernel_version}, {facts.kernel} runs"
+    else:
+        trouble = f"Kernel {facts.kernel} does not work for this GPU ({running.why})"
     if not facts.distribution.apt:
         command = _OWN_COMMANDS.get(facts.distribution.id, "install a kernel of 6.18.4 or later and reboot")
         return Refused(
@@ -212,7 +221,9 @@ def _no_kernel(
             f"Run: {command}",
         )
     seen = "; ".join(f"{c.release} ({c.forecast.verdict}: {c.forecast.why})" for c in candidates) or "none"
-    wanted = f"kernel {wishes.kernel_version}" if wishes.kernel_version else "a kernel with the CWSR fix"
+    wanted = "that one" if wishes.kernel_version else "a kernel with the CWSR fix"
+    if facts.secure_boot:
+        seen += " (Secure Boot is on: unsigned mainline kernels are left out)"
     apt_says = f" apt says: {' '.join(problems[:3])}" if problems else ""
     return Refused(
         f"{trouble}, and apt offers no way to {wanted}; seen: {seen}.{apt_says}",
@@ -227,6 +238,11 @@ def decide(
 
     Raises Refused: no supported GPU, an unknown state, no kernel to be had, a wish that cannot be met.
     """
+    if not driver_releases.known_form(wishes.repository_version):
+        raise Refused(
+            f"amdgpu_driver_repo_version {wishes.repository_version!r} is no repository version.",
+            f"Use numbers like {driver_releases.DEFAULT_VERSION}, or latest.",
+        )
     serving = facts.supported[0] if facts.supported else None
     if serving is None or serving.family is None:
         raise no_gpu(facts)

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from .host import Host
 
+_UBUNTU = {"jammy": "22.04", "noble": "24.04", "resolute": "26.04"}
+
 
 class Distribution(NamedTuple):
     """``id`` (ubuntu, debian, …), ``version`` ("24.04", "13"), ``codename`` ("noble")."""
@@ -35,11 +37,12 @@ class Distribution(NamedTuple):
 def read_distribution(host: Host) -> Distribution:
     """The host's distribution; empty strings where os-release does not say."""
     release = host.os_release()
-    codename = release.get("VERSION_CODENAME", "")
-    ubuntu_codename = release.get("UBUNTU_CODENAME", "")
+    codename = release.get("UBUNTU_CODENAME", "") or release.get("VERSION_CODENAME", "")
+    name, version = release.get("ID", "").lower(), release.get("VERSION_ID", "")
     return Distribution(
-        id=release.get("ID", "").lower(),
-        version=release.get("VERSION_ID", ""),
-        codename=ubuntu_codename or codename,
+        id=name,
+        # A derivative's own number (Mint 22) says nothing about the archive it takes its kernels from.
+        version=version if name == "ubuntu" else _UBUNTU.get(codename, version),
+        codename=codename,
         like=tuple(release.get("ID_LIKE", "").lower().split()),
     )

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 # The first release whose DKMS carries the CWSR fix (kernel base 6.19), and this kit's minimum.
@@ -58,6 +59,11 @@ def key(version: str) -> tuple[int, ...]:
     while numbers and numbers[-1] == 0:
         numbers.pop()
     return tuple(numbers)
+
+
+def known_form(version: str) -> bool:
+    """Whether a text can be a repository version: numbers with dots, or ``latest``."""
+    return version == LATEST or re.fullmatch(r"\d+(\.\d+)*", version) is not None
 
 
 def satisfies(version: str, wanted: str, exact: bool = False) -> bool:

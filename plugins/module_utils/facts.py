@@ -21,7 +21,7 @@ from . import (
 from . import secure_boot as secure_boot_state
 from .apt_formats import Entry
 from .distribution import Distribution, read_distribution
-from .gpus import Gpu, read_gpus, supported, unjoined
+from .gpus import Gpu, supported, survey
 from .host import Host
 from .lemond_overrides import Override, overrides
 from .service_user import Access, read_access
@@ -200,13 +200,14 @@ def read_facts(
     kernel = host.running_kernel()
     loaded = kernel_module.read_loaded(host)
     on_disk = kernel_module.on_disk(host, kernel)
+    gpus, stray = survey(host, loaded.origin)
     secure = secure_boot_state.enabled(host)
     known = loaded.srcversion is not None and on_disk.origin != kernel_module.NONE
     return Facts(
         distribution=read_distribution(host),
         kernel=kernel,
-        gpus=tuple(read_gpus(host, loaded.origin)),
-        stray_nodes=tuple(unjoined(host)),
+        gpus=tuple(gpus),
+        stray_nodes=tuple(stray),
         loaded=loaded,
         on_disk=on_disk,
         disk_srcversion=kernel_module.srcversion(host, kernel) if known else None,

@@ -194,10 +194,10 @@ _KINDS = (
         f"{_PLAY}: it installs and proves one that does.",
     ),
     Kind(
-        "kernel-not-available",
+        "no-decision",
         ERROR,
         "A kernel is needed and none is to be had, or a variable asks for something impossible.",
-        "See what was found.",
+        "Correct the named variable, or give the host an apt source that carries a kernel with the fix.",
         stops=True,
     ),
     Kind(

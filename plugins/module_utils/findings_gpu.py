@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from . import amdgpu_module as kernel_module
-from . import cwsr, kernels, kfd, pci, states
+from . import cwsr, kernels, kfd, paths, pci, secure_boot, states
 from .decision import Wishes, judge_running
 from .facts import Facts
 from .findings import ERROR, INFO, WARNING, Finding, finding
 from .gpus import Gpu
+from .host import OSRELEASE
 from .refusal import Refused
 
 BAD_MES = 0x83
@@ -113,7 +114,7 @@ def _kernel(facts: Facts, wishes: Wishes) -> Iterator[Finding]:
     if running.verdict != kernels.FIXED:
         severity = ERROR if running.verdict == kernels.BAD else WARNING
         yield finding(
-            "kernel-without-fix", f"kernel {facts.kernel}: {running.why}", "uname -r", severity=severity
+            "kernel-without-fix", f"kernel {facts.kernel}: {running.why}", OSRELEASE, severity=severity
         )
     if facts.module_changed:
         yield finding(
@@ -123,10 +124,14 @@ def _kernel(facts: Facts, wishes: Wishes) -> Iterator[Finding]:
             f"{kernel_module.SYS}/srcversion",
         )
     if facts.due:
-        yield finding("reboot-pending", "; ".join(facts.due), "/var/lib/lemonade-deploy/activation-due.json")
+        yield finding("reboot-pending", "; ".join(facts.due), paths.ACTIVATION_DUE)
     kernel = kernels.parse(facts.kernel)
     if facts.secure_boot and kernel is not None and kernel.flavour == "mainline":
-        yield finding("secure-boot-unsigned-kernel", f"kernel {facts.kernel} is a mainline build", "uname -r")
+        yield finding("secure-boot-unsigned-kernel", f"kernel {facts.kernel} is a mainline build", OSRELEASE)
+    pinned = kernels.parse(wishes.kernel_version)
+    if facts.secure_boot and pinned is not None and pinned.flavour == "mainline" and pinned != kernel:
+        found = f"kernel_version {wishes.kernel_version} is a mainline build"
+        yield finding("secure-boot-unsigned-kernel", found, secure_boot.EFIVAR)
 
 
 def gpu_findings(facts: Facts, wishes: Wishes, no_gpu: Refused) -> list[Finding]:

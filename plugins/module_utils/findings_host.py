@@ -11,7 +11,7 @@ from . import apt_sources, dpkg, paths, secure_boot, service_user
 from .apt_formats import Entry
 from .decision import Wishes
 from .disk import BOOT_MIN_MIB, GIB, MIB
-from .driver_releases import satisfies
+from .driver_releases import known_form, satisfies
 from .facts import FIRMWARE_SHADOW, Facts
 from .findings import ERROR, INFO, WARNING, Finding, finding
 
@@ -25,10 +25,11 @@ def _repository(facts: Facts, wishes: Wishes) -> Iterator[Finding]:
     suite = apt_sources.expected_suite(facts.distribution.id, facts.distribution.version)
     for entry in drivers:
         version = apt_sources.version(entry) or ""
-        if not satisfies(version, wishes.repository_version, wishes.repository_exact):
+        wanted = wishes.repository_version
+        if known_form(wanted) and not satisfies(version, wanted, wishes.repository_exact):
             # A source that nothing is installed from only waits there.
             severity = ERROR if facts.dkms_installed else INFO
-            found = f"{_place(entry)} ({version}, wanted {wishes.repository_version})"
+            found = f"{_place(entry)} ({version}, wanted {wanted})"
             yield finding("amdgpu-repo-outdated", found, entry.path, severity=severity)
         if suite is not None and entry.suite != suite:
             found = f"{_place(entry)} (suite {entry.suite}; {facts.distribution.name} needs {suite})"

@@ -125,11 +125,21 @@ def _one(host: Host, gpu: pci.PciGpu, node: kfd.Node | None, origin: str) -> Gpu
     )
 
 
+def survey(host: Host, origin: str) -> tuple[list[Gpu], list[kfd.Node]]:
+    """All AMD GPUs of the host, and the KFD GPU nodes that no PCI device explains.
+
+    *origin* is the loaded amdgpu module's (module ``amdgpu_module``).
+    """
+    found, nodes = pci.read_gpus(host), kfd.read_nodes(host)
+    joined = join(found, nodes)
+    taken = {node.number for node in joined.values()}
+    stray = [node for node in nodes if node.number not in taken]
+    return [_one(host, gpu, joined.get(gpu.address), origin) for gpu in found], stray
+
+
 def read_gpus(host: Host, origin: str) -> list[Gpu]:
-    """All AMD GPUs of the host. *origin* is the loaded amdgpu module's (module ``amdgpu_module``)."""
-    found = pci.read_gpus(host)
-    joined = join(found, kfd.read_nodes(host))
-    return [_one(host, gpu, joined.get(gpu.address), origin) for gpu in found]
+    """All AMD GPUs of the host; see :func:`survey`."""
+    return survey(host, origin)[0]
 
 
 def supported(gpus: Sequence[Gpu]) -> list[Gpu]:
@@ -139,10 +149,3 @@ def supported(gpus: Sequence[Gpu]) -> list[Gpu]:
     family that Lemonade looks for.
     """
     return sorted((gpu for gpu in gpus if gpu.family), key=lambda gpu: (gpu.apu, gpu.pci))
-
-
-def unjoined(host: Host) -> list[kfd.Node]:
-    """KFD GPU nodes that no PCI device explains."""
-    nodes = kfd.read_nodes(host)
-    taken = {node.number for node in join(pci.read_gpus(host), nodes).values()}
-    return [node for node in nodes if node.number not in taken]

@@ -72,7 +72,7 @@ def _refusal_finding(facts: Facts, refusal: Refused) -> list[Finding]:
     """The refusal as a finding; the missing GPU and an unknown state have their own."""
     if not facts.supported:
         return []
-    return [finding("kernel-not-available", refusal.found, "decision", remedy=refusal.remedy or None)]
+    return [finding("no-decision", refusal.found, "decision", remedy=refusal.remedy or None)]
 
 
 def look(host: Host, facts: Facts, wishes: Wishes, ask: Ask, min_gib: int) -> Report:

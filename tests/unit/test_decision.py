@@ -190,6 +190,18 @@ def test_dark_box_keeps_a_kernel_that_is_fixed(tmp_path: Path) -> None:
     assert (decided.driver.state, decided.driver.policy, decided.kernel.action) == ("dark", "intree", "keep")
 
 
+def test_a_kernel_without_its_module_gets_it(tmp_path: Path) -> None:
+    found = facts(bare(tmp_path).pci(0x1586))
+    assert decision.needs_kernel(found, Wishes())
+    assert decide(found, Wishes(), [HWE]).kernel.action == "install"
+
+
+def test_derivatives_use_ubuntus_numbers(tmp_path: Path) -> None:
+    text = 'ID=linuxmint\nID_LIKE="ubuntu debian"\nVERSION_ID="22"\nUBUNTU_CODENAME=noble\n'
+    distribution = facts(strix_halo(tmp_path).file("/etc/os-release", text)).distribution
+    assert (distribution.version, distribution.ubuntu, distribution.apt) == ("24.04", True, True)
+
+
 def test_unproven_is_taken_only_in_need(tmp_path: Path) -> None:
     bad = facts(dirty(tmp_path))
     assert decide(bad, Wishes(), [OEM]).kernel.release == "6.17.0-1033-oem"
@@ -203,6 +215,13 @@ def test_without_any_kernel_it_refuses_and_says_what_apt_said(tmp_path: Path) ->
         decide(facts(dirty(tmp_path)), Wishes(), [], ["E: no network"])
     assert OLD_KERNEL in refused.value.found and "E: no network" in refused.value.found
     assert refused.value.remedy
+
+
+def test_secure_boot_is_named_where_it_leaves_kernels_out(tmp_path: Path) -> None:
+    found = facts(strix_halo(tmp_path, OLD_KERNEL, None).secure_boot())
+    assert decision.kernel_question(found, Wishes()).signed
+    with pytest.raises(Refused, match="Secure Boot is on"):
+        decide(found, Wishes(), [])
 
 
 def test_keep_keeps_even_a_bad_kernel(tmp_path: Path) -> None:
@@ -259,6 +278,7 @@ def test_no_gpu_names_what_is_there(tmp_path: Path) -> None:
     [
         (Wishes(release="latest"), "no vllm-rocm release"),
         (Wishes(release=f"{releases.DEFAULT_BASE}-gfx120X"), "is for gfx120X"),
+        (Wishes(repository_version="newest"), "no repository version"),
         (Wishes(gtt_gib="lots"), "neither auto nor a number"),
         (Wishes(gtt_gib="128"), "leave the system no memory"),
     ],

@@ -310,7 +310,17 @@ def test_stop_reasons(tmp_path: Path) -> None:
     stop = preflight.stop_reason(look(bare(tmp_path / "d")))
     assert stop is not None and stop.remedy
     report = look(strix_halo(tmp_path / "e"), Wishes(release="latest"))
-    assert report.decision is None and preflight.ids(report.findings) == ["kernel-not-available"]
+    assert report.decision is None and preflight.ids(report.findings) == ["no-decision"]
+
+
+def test_a_pinned_mainline_kernel_under_secure_boot(tmp_path: Path) -> None:
+    report = look(strix_halo(tmp_path).secure_boot(), Wishes(kernel_version="6.18.20-061820-generic"))
+    assert "secure-boot-unsigned-kernel" in preflight.ids(report.findings)
+
+
+def test_an_impossible_version_is_told_once(tmp_path: Path) -> None:
+    report = look(strix_halo(tmp_path).amd_source("31.20"), Wishes(repository_version="newest"))
+    assert "no-decision" in preflight.ids(report.findings)
 
 
 def test_known_bad_bundle(tmp_path: Path) -> None:
@@ -371,5 +381,5 @@ def test_documentation_equals_the_registry() -> None:
 
 
 def test_every_kind_is_planted_above() -> None:
-    elsewhere = {"disk-space", "bundle-known-bad", "kernel-not-available"}
+    elsewhere = {"disk-space", "bundle-known-bad", "no-decision"}
     assert {name for name, *_rest in PLANTED} | elsewhere == set(REGISTRY)

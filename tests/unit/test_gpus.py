@@ -42,8 +42,8 @@ def test_a_gpu_without_kfd_is_still_there(tmp_path: Path) -> None:
 
 def test_kfd_alone_makes_no_gpu(tmp_path: Path) -> None:
     tree = bare(tmp_path).cpu_node().kfd_gpu(1, 110501, 0x1586, 80, GOOD_SIZES)
-    assert gpus.read_gpus(tree.host, "in-tree") == []
-    assert [node.number for node in gpus.unjoined(tree.host)] == [1]
+    found, stray = gpus.survey(tree.host, "in-tree")
+    assert (found, [node.number for node in stray]) == ([], [1])
 
 
 @pytest.mark.parametrize(
