@@ -88,6 +88,7 @@ def sweep(host: Host) -> None:
     for path in modules:
         _remove(host, path)
         _remove_if_empty(host, os.path.dirname(path))
+        _remove_if_empty(host, os.path.dirname(os.path.dirname(path)))
     restored = restore_originals(host)
     for version in dkms.read_versions(host):
         _remove(host, version.path)

@@ -174,17 +174,16 @@ def _choose(private: apt.PrivateApt, request: Request, errors: list[str]) -> tup
     """Versions of driver and firmware, from one build of the wanted repository. Raises Refused."""
     reason = "; ".join(errors)
     candidate = private.candidate(DKMS_PACKAGE)
-    if candidate is None:
+    if candidate is None or not candidate.uri:  # the installed one alone is in no repository
         raise Refused(
-            f"the repository amdgpu/{request.version} offers no {DKMS_PACKAGE}"
+            f"AMD's repository amdgpu/{request.version} offers no {DKMS_PACKAGE}"
             + (f": {reason}" if reason else ""),
             "see https://repo.radeon.com/amdgpu/ for the versions there are, and amdgpu_driver_repo_version",
         )
     origin = _FROM.search(candidate.uri)
     if origin is None or not driver_releases.satisfies(origin[1], request.version, request.exact):
-        place = candidate.uri or "no repository"
         raise Refused(
-            f"apt would take {DKMS_PACKAGE} {candidate.version} from {place}, not amdgpu/{request.version}"
+            f"apt would take {DKMS_PACKAGE} from {candidate.uri}, not from amdgpu/{request.version}"
             + (f": {reason}" if reason else ""),
             "a pin or another source wins; see `apt-cache policy amdgpu-dkms`",
         )

@@ -39,7 +39,7 @@ class Desired:
 
 @dataclass(frozen=True)
 class Current:
-    """What stands on the host. ``cache`` is one of "linked" (and usable), "missing", "present" or "foreign"."""
+    """What stands on the host. ``cache``: "linked" (and usable), "missing", "present" or "foreign"."""
 
     unit: str | None
     settings: str | None

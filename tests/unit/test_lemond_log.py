@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: E501  lines of logs are as long as they are
+"""The line that tells why a load failed. Journals as seen with lemond 2026.39 and vLLM 0.32 (trimmed)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lemonade_deploy.domain import lemond_log, load_failures
+
+START = "2026-11-30 11:28:41.900 [Info] (vLLM) Starting vllm-server on port 8001..."
+END = [
+    "2026-11-30 11:29:36.616 [Error] (WrappedServer) vllm-server process has terminated with exit code: 1",
+    "2026-11-30 11:29:36.616 [Error] (WrappedServer)   - Missing required drivers or dependencies",
+    "2026-11-30 11:29:36.616 [Error] (Router) Retry also failed: vllm-server failed to start within timeout",
+]
+
+
+def engine(*lines: str) -> list[str]:
+    """A failed try: the engine's lines as lemond passes them on."""
+    return [START, *(f"2026-11-30 11:29:24.310 [Error] (Process) {line}" for line in lines), *END]
+
+
+KV_CACHE = engine(
+    "(APIServer pid=776) WARNING 11-30 11:28:58 [system_utils.py:255] Found ulimit of 1024 … OSError: [Errno 24]",
+    "(EngineCore pid=797) ERROR 11-30 11:29:24 [core.py:1510] EngineCore failed to start.",
+    "(EngineCore pid=797) ERROR 11-30 11:29:24 [core.py:1510] Traceback (most recent call last):",
+    "(EngineCore pid=797) ERROR 11-30 11:29:24 [core.py:1510]     raise ValueError(",
+    "(EngineCore pid=797) ERROR 11-30 11:29:24 [core.py:1510] ValueError: To serve at least one request with the "
+    "model's max seq len (4096), (0.09 GiB KV cache is needed, which is larger than the available KV cache memory",
+    "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore': 1}",
+)
+NOT_FOUND = engine(
+    "(APIServer pid=448) ERROR 11-30 11:25:38 [repo_utils.py:126] Error retrieving file list: Client error '404",
+    "httpx2.HTTPStatusError: Client error '404 Not Found' for url 'https://huggingface.co/api/models/x/y'",
+    "huggingface_hub.errors.HfHubHTTPError: Client error '404 Not Found' for url 'https://huggingface.co/…'",
+)
+
+
+@pytest.mark.parametrize(
+    ("journal", "name"),
+    [
+        (KV_CACHE, "kv-cache-too-small"),
+        (NOT_FOUND, "model-not-found"),
+        (
+            engine(
+                "/opt/x/bin/python3: error while loading shared libraries: libnuma.so.1: cannot open shared object "
+                "file: No such file or directory"
+            ),
+            "missing-library",
+        ),
+        (engine("ModuleNotFoundError: No module named 'ijson'"), "missing-python-module"),
+        (
+            engine("ImportError: /x/_C.abi3.so: undefined symbol: _ZN3c103hip19getCurrentHIPStreamEa"),
+            "hip-symbol",
+        ),
+        (engine("torch.AcceleratorError: HIP error: hipErrorInvalidImage"), "invalid-image"),
+        (engine("RuntimeError: No HIP GPUs are available"), "no-gpu-access"),
+        (engine("torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB."), "out-of-memory"),
+        (engine("OSError: [Errno 28] No space left on device"), "disk-full"),
+        (engine("OSError: [Errno 98] Address already in use"), "port-in-use"),
+        (engine("vllm-server: error: unrecognized arguments: --nonsense"), "arguments"),
+        (engine("safetensors_rust.SafetensorError: Error while deserializing header"), "broken-weights"),
+        (
+            engine("(EngineCore pid=1) ERROR 11-30 11:29:24 [core.py:1] clang: error: crti.o: no such file"),
+            "no-compiler",
+        ),
+        (
+            [
+                START,
+                "2026-11-30 11:29:36.616 [Error] (Router) Backend load failed: CURL error: Could not resolve host"
+                "name",
+            ],
+            "hub-unreachable",
+        ),
+        (
+            [START, "2026-11-30 11:29:36.616 [Error] (ProcessManager) Failed to execute: /opt/bundle"],
+            "launcher",
+        ),
+    ],
+)
+def test_known_reasons(journal: list[str], name: str) -> None:
+    diagnosis = lemond_log.diagnose(journal)
+    assert diagnosis is not None
+    assert diagnosis.signature is not None, diagnosis.line
+    assert diagnosis.signature.id == name
+    assert diagnosis.signature.remedy
+
+
+def test_the_root_line_and_not_its_followers() -> None:
+    diagnosis = lemond_log.diagnose(KV_CACHE)
+    assert diagnosis is not None
+    assert diagnosis.line.startswith("ValueError: To serve at least one request")
+
+
+def test_an_unknown_reason_is_shown_word_for_word() -> None:
+    diagnosis = lemond_log.diagnose(engine("pkg.StrangeError: the moon is wrong"))
+    assert diagnosis == lemond_log.Diagnosis("pkg.StrangeError: the moon is wrong", None)
+
+
+def test_only_the_last_try_counts() -> None:
+    journal = [*engine("ModuleNotFoundError: No module named 'old'"), *engine("pkg.NewError: new")]
+    diagnosis = lemond_log.diagnose(journal)
+    assert diagnosis is not None
+    assert diagnosis.line == "pkg.NewError: new"
+
+
+def test_without_a_word_of_the_engine_lemond_is_quoted() -> None:
+    diagnosis = lemond_log.diagnose([START, *END])
+    assert diagnosis is not None
+    assert "terminated with exit code" in diagnosis.line
+    assert lemond_log.diagnose([]) is None
+
+
+def test_the_journal_may_hold_odd_bytes() -> None:
+    lines = [json.dumps({"MESSAGE": list("grün\xff".encode("latin-1"))}), json.dumps({"MESSAGE": None})]
+    assert lemond_log.parse("\n".join(lines)) == ["gr\ufffdn\ufffd"]
+
+
+def test_signatures_have_one_id_each() -> None:
+    names = [signature.id for signature in load_failures.SIGNATURES]
+    assert len(names) == len(set(names))

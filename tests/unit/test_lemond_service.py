@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When the service is written, started, restarted, enabled, and when it is left alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lemonade_deploy.domain import paths, systemd
+from lemonade_deploy.domain.change import Change, Remove, WriteFile
+from lemonade_deploy.domain.lemond_service import Current, Desired, plan
+from lemonade_deploy.domain.systemd import UnitState
+
+DESIRED = Desired("unit text\n", "{}\n", 'LEMONADE_API_KEY="k"\n')
+RUNNING = UnitState("loaded", "active", "enabled", paths.LEMOND_UNIT, (), 42, "success")
+DONE = Current(DESIRED.unit, DESIRED.settings, DESIRED.secrets, True, "linked", RUNNING, False)
+FRESH = Current(None, None, None, False, "missing", UnitState(), False)
+
+
+def names(changes: list[Change]) -> list[tuple[str, str]]:
+    return [(change.object, change.action) for change in changes]
+
+
+def planned(current: Current, desired: Desired = DESIRED) -> list[Change]:
+    return plan(current, desired, "http://127.0.0.1:13305")
+
+
+def test_nothing_to_do() -> None:
+    assert planned(DONE) == []
+
+
+def test_everything_on_a_fresh_host() -> None:
+    assert names(planned(FRESH)) == [
+        ("folder /var/lib/lemonade/.cache/huggingface", "link"),
+        ("unit lemond.service", "write"),
+        ("lemond settings", "write"),
+        ("lemond secrets", "write"),
+        ("service lemond", "start"),
+    ]
+
+
+def test_the_packages_own_enabling_does_not_change_the_plan() -> None:
+    """Between the prediction and the run the package's scripts may enable the unit."""
+    enabled = replace(FRESH, state=UnitState("loaded", "inactive", "enabled"))
+    assert names(planned(enabled)) == names(planned(FRESH))
+
+
+@pytest.mark.parametrize("field", ["unit", "settings", "secrets"])
+def test_a_changed_file_restarts(field: str) -> None:
+    changes = planned(replace(DONE, **{field: "older"}))
+    assert len(changes) == 2
+    assert names(changes)[-1] == ("service lemond", "restart")
+
+
+def test_a_run_that_died_before_the_restart_is_taken_up() -> None:
+    assert names(planned(replace(DONE, restart_due=True))) == [("service lemond", "restart")]
+
+
+def test_the_mark_is_set_before_the_first_file_and_removed_after_the_restart() -> None:
+    changes = planned(replace(DONE, unit="older"))
+    assert changes[0].operations[0] == WriteFile(paths.LEMOND_RESTART_DUE, "")
+    assert changes[-1].operations[-1] == Remove(paths.LEMOND_RESTART_DUE)
+
+
+@pytest.mark.parametrize("active", ["failed", "inactive", "activating"])
+def test_a_service_that_does_not_run_is_started(active: str) -> None:
+    state = UnitState("loaded", active, "enabled", main_pid=0)
+    assert names(planned(replace(DONE, state=state))) == [("service lemond", "start")]
+
+
+def test_a_disabled_service_is_enabled_without_a_restart() -> None:
+    assert names(planned(replace(DONE, state=replace(RUNNING, enabled="disabled")))) == [
+        ("service lemond", "enable")
+    ]
+
+
+def test_secrets_are_private_and_never_in_a_diff() -> None:
+    change = next(c for c in planned(replace(DONE, secrets_private=False)) if c.object == "lemond secrets")
+    (operation,) = change.operations[1:] if len(change.operations) > 1 else change.operations
+    assert isinstance(operation, WriteFile)
+    assert (operation.mode, operation.owner) == (0o600, (0, 0))
+    assert change.diff() is None
+    assert "LEMONADE_API_KEY" not in str(change.public())
+
+
+def test_secrets_that_are_no_longer_wanted_go() -> None:
+    changes = planned(DONE, replace(DESIRED, secrets=""))
+    assert names(changes) == [("lemond secrets", "remove"), ("service lemond", "restart")]
+
+
+def test_systemctl_show_is_read() -> None:
+    text = "ActiveState=active\nUnitFileState=enabled\nMainPID=77\nDropInPaths=/a.conf /b.conf\n"
+    state = systemd.parse(text)
+    assert state.running
+    assert state.drop_ins == ("/a.conf", "/b.conf")
+    assert not systemd.parse("ActiveState=activating\nMainPID=0\n").running

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verb verify around its suite: names, verdicts, JUnit, the way to a host."""
+
+from __future__ import annotations
+
+import os
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lemonade_deploy.verify import junit
+from lemonade_deploy.verify.fleet import Access
+from lemonade_deploy.verify.verdict import TestResult, Verdict
+from lemonade_deploy.verify.worker import readable
+
+PASSED = TestResult("service::is_enabled", "passed", 0.5)
+FAILED = TestResult(
+    "gpu::save_areas", "failed", 0.1, "assert not ['node 1']\nmore", "journal:\n\x1b[31mred\x1b[0m"
+)
+ANSWER = TestResult(
+    "completion::completion",
+    "passed",
+    1.0,
+    properties={
+        "model": "m",
+        "content": "4",
+        "finish_reason": "stop",
+        "completion_tokens": 12,
+        "seconds": 2.0,
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "name"),
+    [
+        ("suite/test_service.py::test_is_enabled[ansible://halo-1]", "service::is_enabled"),
+        ("test_service.py::test_groups[ansible://halo-1-render]", "service::groups[render]"),
+        ("test_endpoint.py::test_key[ansible://halo-1-/v1/health]", "endpoint::key[/v1/health]"),
+        ("test_gpu.py::test_alone", "gpu::alone"),
+    ],
+)
+def test_names_of_tests(nodeid: str, name: str) -> None:
+    assert readable(nodeid, "halo-1") == name
+
+
+def test_verdicts() -> None:
+    assert Verdict("a", [PASSED]).status == "ok"
+    assert Verdict("a", [PASSED, FAILED]).status == "failed"
+    assert Verdict("a", [TestResult("x", "error", 0)]).status == "failed"
+    assert Verdict("a", [PASSED, TestResult("x", "skipped", 0)]).status == "ok"
+    assert Verdict("a").status == "failed", "no test at all proves nothing"
+    assert Verdict("a", unreachable="no route").status == "unreachable"
+
+
+def test_the_document_of_a_host() -> None:
+    told = Verdict("a", [PASSED, FAILED, ANSWER]).public()
+    assert told["failure"]["task"] == "gpu::save_areas"
+    assert told["inference"]["tokens_per_second"] == 6.0
+    assert told["tests"][0] == {
+        "name": "service::is_enabled",
+        "outcome": "passed",
+        "seconds": 0.5,
+        "message": "",
+        "evidence": "",
+    }
+    assert Verdict("a", [PASSED]).public()["failure"] is None
+
+
+def test_junit_is_xml_whatever_the_journal_holds(tmp_path: Path) -> None:
+    path = tmp_path / "out" / "verify.xml"
+    junit.write(path, [Verdict("a", [PASSED, FAILED]), Verdict("b", unreachable="no route")])
+    root = ET.parse(path).getroot()
+    first, second = root.findall("testsuite")
+    assert (first.get("tests"), first.get("failures"), first.get("errors")) == ("2", "1", "0")
+    failure = first.find("testcase/failure")
+    assert failure is not None
+    assert failure.get("message") == "assert not ['node 1']"
+    assert "red" in str(first.findtext("testcase/system-out"))
+    assert (second.get("errors"), second.findtext("testcase/error")) == ("1", "no route")
+
+
+@pytest.mark.parametrize(
+    ("told", "needs"),
+    [
+        ({"ansible_host": "10.0.0.1", "ansible_user": "deploy", "ansible_local": {}}, False),
+        ({"ansible_ssh_common_args": "-o UserKnownHostsFile={{ inventory_dir }}/known_hosts"}, True),
+        ({"ansible_connection": "community.general.machinectl"}, True),
+        ({"ansible_become_method": "doas"}, True),
+        ({"ansible_become_password": {"__ansible_vault": "…"}}, True),
+        ({"ansible_connection": "local"}, False),
+    ],
+)
+def test_ansible_is_used_where_plain_ssh_would_not_get_in(told: dict[str, Any], needs: bool) -> None:
+    assert Access({}, False, {"a": told}).needs_ansible("a") is needs
+    assert Access({}, True, {"a": told}).needs_ansible("a")
+
+
+def test_no_sudo_for_root() -> None:
+    access = Access({}, False, {"a": {"ansible_user": "root"}, "b": {}, "c": {"ansible_connection": "local"}})
+    assert access.already_root("a")
+    assert not access.already_root("b")
+    assert access.already_root("c") is (os.geteuid() == 0)
