@@ -10,7 +10,10 @@ from .host import Host
 
 TREE = "/var/lib/dkms"
 MODULE = "amdgpu"
-_BUILT_FOR = re.compile(r"^DKMS make\.log for \S+ for kernel (\S+)", re.MULTILINE)
+# "DKMS make.log for amdgpu-V for kernel K (x86_64)"; since 3.2 "DKMS (dkms-3.2.2) make.log for amdgpu/V …".
+_BUILT_FOR = re.compile(r"^DKMS (?:\(\S+\) )?make\.log for \S+ for kernel (\S+)", re.MULTILINE)
+
+_ERROR = re.compile(r"^.*(?:\berror:|\*\*\* ).*$", re.MULTILINE | re.IGNORECASE)
 
 
 class Version(NamedTuple):
@@ -18,7 +21,8 @@ class Version(NamedTuple):
 
     ``built``: kernels with a built module; ``installed``: those whose module dkms also put into
     /lib/modules. ``broken``: the source or its dkms.conf is gone, so every dkms command on it fails.
-    ``failed_log``: log of a build that did not end in a module, ``failed_kernel`` what it was for.
+    ``failed_log``: log of a build that did not end in a module, ``failed_kernel`` what it was for,
+    ``failed_why`` the first error in it.
     """
 
     version: str
@@ -28,6 +32,7 @@ class Version(NamedTuple):
     broken: bool
     failed_log: str | None = None
     failed_kernel: str | None = None
+    failed_why: str | None = None
 
 
 def _built(host: Host, folder: str) -> list[str]:
@@ -69,6 +74,12 @@ def _failed_build(host: Host, folder: str, built: list[str]) -> tuple[str | None
     return None, None
 
 
+def _first_error(host: Host, log: str | None) -> str | None:
+    """The first line of a build log that a compiler or make marked as an error."""
+    match = _ERROR.search(host.read(log) or "") if log else None
+    return match[0].strip()[:200] if match else None
+
+
 def read_versions(host: Host, module: str = MODULE) -> list[Version]:
     """All versions of a module that DKMS knows, by name; empty without DKMS."""
     versions = []
@@ -87,14 +98,7 @@ def read_versions(host: Host, module: str = MODULE) -> list[Version]:
                 broken=not _has_source(host, folder),
                 failed_log=log,
                 failed_kernel=kernel,
+                failed_why=_first_error(host, log),
             )
         )
     return versions
-
-
-def last_errors(host: Host, log: str, limit: int = 3) -> list[str]:
-    """The first lines of a build log that a compiler or make marked as errors, to show to people."""
-    lines = (host.read(log) or "").splitlines()
-    return [line.strip() for line in lines if re.search(r"\berror\b|\*\*\*|bad exit", line, re.IGNORECASE)][
-        :limit
-    ]

@@ -67,7 +67,8 @@ def _dkms(facts: Facts) -> Iterator[Finding]:
     for version in facts.dkms:
         if version.failed_log is not None:
             target = f" for kernel {version.failed_kernel}" if version.failed_kernel else ""
-            found = f"amdgpu {version.version} was not built{target}: see {version.failed_log}"
+            why = f": {version.failed_why}" if version.failed_why else ""
+            found = f"amdgpu {version.version} was not built{target}, see {version.failed_log}{why}"
             yield finding("dkms-build-failed", found, version.failed_log)
         if version.broken:
             yield finding("dkms-stale-tree", f"{version.path} has no source/dkms.conf", version.path)

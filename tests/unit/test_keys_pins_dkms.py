@@ -173,8 +173,18 @@ def test_dkms_tree(tmp_path: Path) -> None:
         None,
     )
     assert (new.broken, new.failed_kernel) == (True, "7.0.0-31-generic")
-    assert new.failed_log is not None and "error" in dkms.last_errors(tree.host, new.failed_log)[0]
+    assert new.failed_why == "kcl.c:1: error: no"
     assert dkms.read_versions(Tree(tmp_path / "none").host) == []
+
+
+@pytest.mark.parametrize("head", ["DKMS", "DKMS (dkms-3.2.2)"])
+def test_both_forms_of_the_log_name_the_kernel(tmp_path: Path, head: str) -> None:
+    log = f"/var/lib/dkms/amdgpu/{DKMS_VERSION}/build/make.log"
+    text = f"{head} make.log for amdgpu/{DKMS_VERSION} for kernel 7.0.0-31-generic (x86_64)\n"
+    (version,) = dkms.read_versions(Tree(tmp_path).file(log, text).host)
+    assert (version.failed_kernel, version.failed_why) == ("7.0.0-31-generic", None)
+    tree = Tree(tmp_path).dkms(built=["7.0.0-31-generic"])
+    assert dkms.read_versions(tree.host)[0].failed_log is None
 
 
 def test_built_and_not_installed(tmp_path: Path) -> None:
