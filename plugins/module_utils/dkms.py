@@ -74,10 +74,10 @@ def _failed_build(host: Host, folder: str, built: list[str]) -> tuple[str | None
     return None, None
 
 
-def _first_error(host: Host, log: str | None) -> str | None:
-    """The first line of a build log that a compiler or make marked as an error."""
-    match = _ERROR.search(host.read(log) or "") if log else None
-    return match[0].strip()[:200] if match else None
+def last_errors(host: Host, log: str, limit: int = 3) -> list[str]:
+    """The first lines of a build log that a compiler or make marked as errors, to show to people."""
+    found = _ERROR.findall(host.read(log) or "")
+    return [line.strip()[:200] for line in found[:limit]]
 
 
 def read_versions(host: Host, module: str = MODULE) -> list[Version]:
@@ -89,6 +89,7 @@ def read_versions(host: Host, module: str = MODULE) -> list[Version]:
             continue
         built = _built(host, folder)
         log, kernel = _failed_build(host, folder, built)
+        errors = last_errors(host, log, 1) if log else []
         versions.append(
             Version(
                 version=name,
@@ -98,7 +99,7 @@ def read_versions(host: Host, module: str = MODULE) -> list[Version]:
                 broken=not _has_source(host, folder),
                 failed_log=log,
                 failed_kernel=kernel,
-                failed_why=_first_error(host, log),
+                failed_why=errors[0] if errors else None,
             )
         )
     return versions
