@@ -50,13 +50,14 @@ class Display(AbstractContextManager["Display"]):
         self.verbosity = verbosity
         self.plan = False
         self.hosts: list[HostRun] = []
+        self._began = time.monotonic()
 
     def watch(self, hosts: Iterable[HostRun], plan: bool = False) -> None:
         """Be told whose run this is; called before the first event.
 
         With *plan* changes are shown only with -v: the plan lists them all at the end.
         """
-        self.plan, self.hosts = plan, list(hosts)
+        self.plan, self.hosts, self._began = plan, list(hosts), time.monotonic()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -85,7 +86,6 @@ class PlainDisplay(Display):
         self._beats: dict[str, int] = {}
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True)
-        self._began = time.monotonic()
 
     def watch(self, hosts: Iterable[HostRun], plan: bool = False) -> None:
         """Start the heartbeat."""
@@ -133,7 +133,6 @@ class LiveDisplay(Display):
 
     def __init__(self, console: Console, verbosity: int = 0) -> None:
         super().__init__(console, verbosity)
-        self._began = time.monotonic()
         self._live = Live(
             console=console,
             refresh_per_second=4,

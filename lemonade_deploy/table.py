@@ -35,7 +35,11 @@ def _table(hosts: Sequence[HostRun], check: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     columns = ["host", "status", "kernel", "driver", "CWSR", "bundle", "answer", "tok/s", "time"]
     for name in columns:
-        table.add_column(name, justify="right" if name in ("tok/s", "time") else "left", overflow="fold")
+        right = name in ("tok/s", "time")
+        # On a narrow terminal only the bundle's tag is broken into lines.
+        table.add_column(
+            name, "", justify="right" if right else "left", overflow="fold", no_wrap=name != "bundle"
+        )
     for host in hosts:
         status = "would change" if check and host.status == "changed" else host.status
         table.add_row(
