@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from lemonade_deploy import __version__
-from lemonade_deploy.cli import demo, depot, doctor, lab, run
+from lemonade_deploy.cli import demo, depot, doctor, lab, run, verify
 from lemonade_deploy.cli.options import GroupPage
 from lemonade_deploy.envelope import Envelope, write
 from lemonade_deploy.errors import UsageError
@@ -25,6 +25,7 @@ app = typer.Typer(
 )
 run.register(app)
 doctor.register(app)
+verify.register(app)
 demo.register(app)
 app.add_typer(lab.app, name="lab")
 app.add_typer(depot.app, name="depot")

@@ -20,6 +20,7 @@ from .lemond_service import HF_HOME
 from .module import Refused
 
 LAYER = "models"
+_WEIGHTS = (".safetensors", ".bin", ".gguf")
 
 # lemond's own vLLM models and their checkpoints (server_models.json:2283-2413, lemonade e385039). Only for
 # plans on a host without a running lemond; a running one is asked.
@@ -107,13 +108,12 @@ def known_on_disk(host: Host, wanted: Wanted) -> Known | None:
 
 
 def on_disk(host: Host, checkpoint: str) -> bool:
-    """Whether the hub cache holds the configuration and weights of a checkpoint."""
+    """Whether the hub cache holds weights of a checkpoint."""
     if not checkpoint:
         return False
     snapshots = f"{HF_HOME}/hub/models--{checkpoint.partition(':')[0].replace('/', '--')}/snapshots"
     return any(
-        host.exists(f"{snapshots}/{revision}/config.json")
-        and any(name.endswith((".safetensors", ".bin")) for name in host.listdir(f"{snapshots}/{revision}"))
+        any(name.endswith(_WEIGHTS) for name in host.listdir(f"{snapshots}/{revision}"))
         for revision in host.listdir(snapshots)
     )
 

@@ -84,7 +84,7 @@ def test_without_a_lemond_the_files_tell(tmp_path: Path) -> None:
     assert known == models.Known("org/small", "vllm", False, {"ctx_size": 512})
 
 
-def test_a_download_is_there_with_configuration_and_weights(tmp_path: Path) -> None:
+def test_a_download_is_there_with_its_weights(tmp_path: Path) -> None:
     host = Host(str(tmp_path))
     folder = "/var/cache/huggingface/hub/models--org--small/snapshots/abc"
     host.write(f"{folder}/config.json", "{}")
