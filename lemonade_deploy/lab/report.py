@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .boot import Boot
 from .firmware import last_boot
 from .host import Host
 
@@ -20,12 +21,13 @@ def host_report(host: Host) -> dict[str, Any]:
     """Profile, address, power, engine and the last boot of *host*."""
     boot = last_boot(host)
     driver = boot.driver if boot else None
+    state = _state(host, boot)
     return {
-        "status": "ok" if host.running() else "unreachable",
+        "status": "ok" if state == "running" else "unreachable",
         "profile": host.record.profile,
         "engine": host.record.engine,
         "address": host.address,
-        "state": "running" if host.running() else "off",
+        "state": state,
         "kernel": boot.kernel if boot else None,
         "boot_entry": boot.entry if boot else None,
         "driver": driver.origin if driver else "none",
@@ -33,3 +35,10 @@ def host_report(host: Host) -> dict[str, Any]:
         "reason": boot.reason if boot else None,
         "simulated": list(SIMULATED),
     }
+
+
+def _state(host: Host, boot: Boot | None) -> str:
+    """``running``, ``off``, or ``stuck`` where the machine hangs in its boot."""
+    if not host.running():
+        return "off"
+    return "stuck" if boot is not None and boot.reason.startswith("stuck: ") else "running"
