@@ -143,6 +143,11 @@ class Facts(NamedTuple):
                 }
                 for entry in self.apt.entries
             ],
+            "keys": [key._asdict() for key in self.apt.keys],
+            "pinned": self.apt.repository_pin is not None,
+            "blacklists": [f"{line.path}:{line.line}" for line in self.blacklists],
+            "command_line_traps": [trap.word for trap in self.traps],
+            "service_user": self.access._asdict(),
             "secure_boot": self.secure_boot,
             "memory_kib": self.memory_kib,
             "disk_free": {"bundle": self.bundle_free, "boot": self.boot_free},

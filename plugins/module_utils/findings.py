@@ -6,7 +6,10 @@ docs/findings.md is this table for people; a test keeps the two equal.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
+
+_CREDENTIALS = re.compile(r"(\w://)[^/\s@]+@")
 
 ERROR = "error"
 WARNING = "warning"
@@ -268,5 +271,6 @@ def finding(
 
 
 def printable(text: str) -> str:
-    """*text* with bytes that were no UTF-8 (surrogates) written as escapes."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    """*text* for people and reports: bytes that were no UTF-8 as escapes, passwords in URIs left out."""
+    shown = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return _CREDENTIALS.sub(r"\1***@", shown)

@@ -27,9 +27,11 @@ def _name(gpu: Gpu) -> str:
     return f"{gpu.name or 'GPU ' + gpu.device_id} ({gpu.gfx}) at {gpu.pci}"
 
 
-def _why_dark(facts: Facts) -> str:
+def _why_dark(facts: Facts, gpu: Gpu) -> str:
     """The likely reasons why no driver runs a GPU that is there."""
     reasons = [f"{line.path} line {line.line} says '{line.text}'" for line in facts.blacklists]
+    if gpu.bound not in (None, "amdgpu"):
+        reasons.append(f"it is bound to {gpu.bound}")
     reasons += [f"the command line has {trap.word}" for trap in facts.traps if trap.blocks]
     if facts.on_disk.origin == kernel_module.NONE:
         reasons.append(f"kernel {facts.kernel} has no amdgpu module on the disk")
@@ -45,7 +47,7 @@ def _gpu_there(facts: Facts, no_gpu: Refused) -> Iterator[Finding]:
         if gpu.node is None:
             yield finding(
                 "gpu-without-driver",
-                f"{_name(gpu)} has no node in KFD: {_why_dark(facts)}",
+                f"{_name(gpu)} has no node in KFD: {_why_dark(facts, gpu)}",
                 f"{pci.DEVICES_DIR}/{gpu.pci}",
             )
     for gpu in facts.gpus:

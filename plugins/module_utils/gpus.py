@@ -18,7 +18,7 @@ class Gpu(NamedTuple):
     """A GPU as the facts, the JSON of runs and doctor show it. Sizes in bytes.
 
     ``driver`` is in-tree, dkms or none (no KFD node). ``node`` is KFD's number or None. ``cwsr`` is
-    ok, missing, old-vgpr or wrong; ``cwsr_why`` says it in words.
+    ok, missing, old-vgpr or wrong; ``cwsr_why`` says it in words. ``bound`` is the driver that PCI shows.
     """
 
     pci: str
@@ -43,6 +43,7 @@ class Gpu(NamedTuple):
     gtt: int | None
     mes_firmware: int | None
     listed: bool
+    bound: str | None
 
     def public(self) -> dict[str, Any]:
         """As a dictionary for JSON."""
@@ -122,6 +123,7 @@ def _one(host: Host, gpu: pci.PciGpu, node: kfd.Node | None, origin: str) -> Gpu
         gtt=gtt,
         mes_firmware=firmware,
         listed=gpu.known is not None,
+        bound=gpu.driver,
     )
 
 

@@ -14,6 +14,8 @@ from .host import Host
 # Since Lemonade 11.8; before that below .cache (its commit edf2aa529).
 CONFIG_FILES = ("/var/lib/lemonade/config.json", "/var/lib/lemonade/.cache/lemonade/config.json")
 _SECRET = re.compile(r"key|token|secret|password", re.IGNORECASE)
+# … as an argument in a value, like vllm.args "--api-key x".
+_SECRET_WORD = re.compile(r"(api.?key|token|secret|password)[\s=:\"']", re.IGNORECASE)
 
 
 class Override(NamedTuple):
@@ -56,7 +58,8 @@ def _line_of(text: str, key: str) -> int:
 
 
 def _shown(key: str, value: Any) -> str:
-    return "(not shown)" if _SECRET.search(key) else json.dumps(value)
+    text = json.dumps(value)
+    return "(not shown)" if _SECRET.search(key) or _SECRET_WORD.search(text) else text
 
 
 def overrides(host: Host) -> list[Override]:

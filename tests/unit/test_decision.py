@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -320,3 +321,9 @@ def test_reading_facts_changes_nothing(tmp_path: Path) -> None:
     assert tree.snapshot() == before
     assert tree.commands == [("modinfo", "-k", OLD_KERNEL, "-F", "srcversion", "amdgpu")]
     assert DKMS_VERSION in str(facts(tree).public()["dkms"])
+
+
+def test_documentation_names_every_state() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "decision.md").read_text(encoding="utf-8")
+    documented = re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE)
+    assert sorted(documented) == sorted({state for state, _build in STATES})

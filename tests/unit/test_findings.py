@@ -78,6 +78,14 @@ PLANTED: list[tuple[str, str, str, Build]] = [
     ("no-supported-gpu", "error", "Navi 21 (gfx1030)", lambda r: bare(r).pci(0x73BF)),
     ("gpu-without-driver", "error", "/etc/modprobe.d/blacklist-amdgpu.conf line 2", dark),
     ("gpu-without-driver", "error", "has no amdgpu module", lambda r: bare(r).pci(0x1586)),
+    (
+        "gpu-without-driver",
+        "error",
+        "it is bound to vfio-pci",
+        lambda r: (
+            bare(r).pci(0x1586).link("/sys/bus/pci/devices/0000:c5:00.0/driver", "../../drivers/vfio-pci")
+        ),
+    ),
     ("gpu-unlisted", "info", "7fff", lambda r: bare(r).pci(0x7FFF)),
     (
         "gpu-mismatch",
@@ -278,6 +286,16 @@ def test_secrets_of_config_json_are_not_shown(tmp_path: Path) -> None:
     tree = strix_halo(tmp_path).lemond({"api_key": "a"}, {"api_key": "hunter2"})
     (found,) = look(tree).findings
     assert found.id == "config-overridden" and "hunter2" not in found.found
+
+
+def test_secrets_are_left_out_wherever_they_stand(tmp_path: Path) -> None:
+    tree = strix_halo(tmp_path).lemond({"vllm": {"args": ""}}, {"vllm": {"args": "--api-key hunter2"}})
+    tree.file(
+        "/etc/apt/sources.list.d/m.list", "deb https://me:hunter2@mirror/amdgpu/30.30/ubuntu noble main\n"
+    )
+    public = look(tree).public()
+    assert {"config-overridden", "amdgpu-repo-outdated"} <= {item["id"] for item in public["findings"]}
+    assert "hunter2" not in json.dumps(public) and "https://***@mirror/" in json.dumps(public)
 
 
 def test_little_space_stops_a_run_but_not_where_the_bundle_is(
