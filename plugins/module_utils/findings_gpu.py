@@ -15,6 +15,7 @@ from .host import OSRELEASE
 from .refusal import Refused
 
 BAD_MES = 0x83
+MES_VERSION_FILE = "/sys/class/drm/card*/device/fw_version/mes_fw_version"
 _MES_VERSION = 0xFFF  # AMDGPU_MES_VERSION_MASK
 _CWSR = {"missing": "cwsr-missing", "old-vgpr": "cwsr-old-vgpr", "wrong": "cwsr-wrong"}
 
@@ -87,7 +88,7 @@ def _numbers(facts: Facts) -> Iterator[Finding]:
             yield finding(
                 "firmware-mes",
                 f"{_name(gpu)} runs MES firmware {gpu.mes_firmware & _MES_VERSION:#x}",
-                f"{pci.DEVICES_DIR}/{gpu.pci}/fw_version/mes_fw_version",
+                MES_VERSION_FILE,
             )
 
 
