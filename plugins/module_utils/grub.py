@@ -28,6 +28,7 @@ PANIC_SECONDS = 30
 _OPEN = re.compile(r"^\s*(menuentry|submenu)\s+(?P<rest>.*)\{\s*$")
 _LINUX = re.compile(r"^\s*linux(?:efi|16)?\s+(\S+)(.*)$")
 _VMLINUZ = re.compile(r"/vmlinu[zx]-(\S+)$")
+_LINE = re.compile(r"((?:[^\\\n]|\\.)*)\n", re.DOTALL)  # a backslash quotes the next character
 _DEFAULT = re.compile(r'^\s*set default="([^"]*)"', re.MULTILINE)
 
 
@@ -144,7 +145,7 @@ def _first(level: Sequence[Item]) -> Item | None:
 def parse_env(data: bytes) -> dict[str, str]:
     """Variables of a GRUB environment block: ``name=value`` lines, padded with ``#`` to 1024 bytes."""
     values: dict[str, str] = {}
-    for line in re.split(r"(?<!\\)\n", data.decode("utf-8", "replace")):
+    for line in _LINE.findall(data.decode("utf-8", "replace")):
         name, equals, value = line.partition("=")
         if equals and not line.startswith("#"):
             values[name] = re.sub(r"\\(.)", r"\1", value, flags=re.DOTALL)

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A fixture tree whose commands do something: enough of apt, dpkg and GRUB for the driver layers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from trees import Tree
+
+from lemonade_deploy.domain import grub
+from lemonade_deploy.domain.host import Completed, Host
+
+UUID = "0b9e0f5c-6f0e-4d0a-9d3c-4c454d4f4e21"
+Answer = Callable[[Sequence[str], Mapping[str, str]], "Completed | None"]
+
+
+def menu_id(release: str) -> str:
+    """The id grub-mkconfig gives a kernel's entry."""
+    return f"gnulinux-advanced-{UUID}>gnulinux-{release}-advanced-{UUID}"
+
+
+def grub_cfg(*releases: str, default: str = "0", initrd: bool = True) -> str:
+    """A grub.cfg in grub-mkconfig's form; the first release is the newest."""
+    entry = (
+        "{indent}menuentry 'Debian GNU/Linux{title}' --class debian --class os "
+        "$menuentry_id_option '{id}' {{\n"
+        "{indent}\tload_video\n{indent}\tinsmod gzio\n"
+        "{indent}\tif [ x$grub_platform = xxen ]; then insmod xzio; insmod lzopio; fi\n"
+        "{indent}\tlinux\t/boot/vmlinuz-{release} root=UUID=" + UUID + " ro {args}\n"
+        "{initrd}{indent}}}\n"
+    )
+
+    def one(title: str, ident: str, release: str, args: str = "quiet", indent: str = "") -> str:
+        line = f"{indent}\tinitrd\t/boot/initrd.img-{release}\n" if initrd else ""
+        return entry.format(title=title, id=ident, release=release, args=args, indent=indent, initrd=line)
+
+    text = (
+        'if [ "${next_entry}" ] ; then\n   set default="${next_entry}"\n   set next_entry=\n'
+        f'   save_env next_entry\n   set boot_once=true\nelse\n   set default="{default}"\nfi\n'
+        'function savedefault {\n  if [ -z "${boot_once}" ]; then\n    saved_entry="${chosen}"\n  fi\n}\n'
+    )
+    text += one("", f"gnulinux-simple-{UUID}", releases[0])
+    advanced = f"gnulinux-advanced-{UUID}"
+    text += f"submenu 'Advanced options for Debian GNU/Linux' $menuentry_id_option '{advanced}' {{\n"
+    for release in releases:
+        title = f", with Linux {release}"
+        text += one(title, f"gnulinux-{release}-advanced-{UUID}", release, indent="\t")
+        recovery = f"gnulinux-{release}-recovery-{UUID}"
+        text += one(f"{title} (recovery mode)", recovery, release, "single", "\t")
+    return text + "}\nmenuentry 'UEFI Firmware Settings' --id 'uefi-firmware' {\n\tfwsetup\n}\n"
+
+
+class Box(Tree):
+    """A tree with GRUB's tools and whatever else :meth:`on` adds; unknown commands succeed silently."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.answers: list[tuple[tuple[str, ...], Answer]] = []
+        self.env: list[Mapping[str, str]] = []
+        self.host = Host(str(root), runner=self._answer)
+
+    def on(
+        self, *words: str, rc: int = 0, stdout: str = "", stderr: str = "", do: Answer | None = None
+    ) -> Box:
+        """Answer commands that contain all *words* in this order; a later rule wins."""
+
+        def fixed(argv: Sequence[str], _env: Mapping[str, str]) -> Completed:
+            return Completed(tuple(argv), rc, stdout, stderr)
+
+        self.answers.append((words, do or fixed))
+        return self
+
+    def _answer(
+        self, argv: Sequence[str], env: Mapping[str, str], stdin: str | None, timeout: float | None
+    ) -> Completed:
+        self.commands.append(tuple(argv))
+        self.env.append(env)
+        for words, answer in reversed(self.answers):
+            rest = iter(argv)
+            if all(word in rest for word in words):
+                done = answer(argv, env)
+                if done is not None:
+                    return done
+        return self._builtin(argv)
+
+    def _builtin(self, argv: Sequence[str]) -> Completed:
+        if argv[0] in ("grub-set-default", "grub-reboot", "grub-editenv"):
+            self._grub(argv)
+        elif argv[0] == "update-grub":
+            self.write_menu()
+        return Completed(tuple(argv), 0, "", "")
+
+    def _grub(self, argv: Sequence[str]) -> None:
+        values = grub.parse_env((self.root / "boot/grub/grubenv").read_bytes())
+        if argv[0] == "grub-reboot":
+            values["next_entry"] = argv[1]
+        else:
+            values.pop("next_entry", None)
+            if argv[0] == "grub-set-default":
+                values["saved_entry"] = argv[1]
+        self.file("/boot/grub/grubenv", grub.format_env(values))
+
+    def kernels(self, *releases: str) -> Box:
+        """Installed kernels, in GRUB's menu too (newest first)."""
+        for release in releases:
+            self.file(f"/boot/vmlinuz-{release}").file(f"/boot/initrd.img-{release}", release)
+            self.file(f"/lib/modules/{release}/modules.dep")
+        self.file("/boot/grub/grubenv", grub.format_env({}))
+        self.file("/etc/default/grub", "GRUB_DEFAULT=0\nGRUB_TIMEOUT=0\n")
+        self.write_menu()
+        return self
+
+    def write_menu(self) -> None:
+        """What update-grub does: the menu of what is in /boot, the default of /etc/default."""
+        saved = grub.settings(self.host).get("GRUB_DEFAULT") == "saved"
+        names = [path[len("/boot/vmlinuz-") :] for path in self.host.glob("/boot/vmlinuz-*")]
+        names.sort(key=lambda name: [int(part) for part in re.findall(r"\d+", name)], reverse=True)
+        self.file("/boot/grub/grub.cfg", grub_cfg(*names, default="${saved_entry}" if saved else "0"))
+
+    def ran(self, program: str) -> list[tuple[str, ...]]:
+        """Every call of a program."""
+        return [argv for argv in self.commands if argv[0] == program]
+
+    def text(self, path: str) -> str | None:
+        """A file's text, or None."""
+        return self.host.read(path)
