@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from . import inventory, keys, network, servers, state
+from . import inventory, keys, servers, state
 from .host import Host, furnish
 from .layers import layers
 from .network import Network
@@ -59,8 +59,6 @@ class Lab:
         for profile in profiles.values():
             find(profile)
         with state.locked() as now:
-            network.check_free(self.network)
-            network.raise_sysctls(now)
             self.network.bring_up()
             for name, profile in profiles.items():
                 if name not in now.hosts:
@@ -121,7 +119,6 @@ class Lab:
                 state.save(now)
             servers.stop(now, self.network)
             self.network.take_down()
-            network.restore_sysctls(now)
             self.inventory_path.unlink(missing_ok=True)
         if purge:
             for folder in (state_dir(), cache_dir()):

@@ -7,25 +7,37 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from .paths import state_dir
 from .say import say
-from .shell import LabError, run
-from .state import HostRecord, LabState
+from .shell import LabError, LabUsageError, run
+from .state import HostRecord, exclusive, read_json, write_json
 
 # systemd in every host takes inotify instances; at the kernel's 128 about 29 hosts come up.
 INOTIFY = "fs.inotify.max_user_instances"
 INOTIFY_WANTED = 4096
 
+# Whose networks stand and what was raised; gone with a reboot, like the networks and the values.
+RUN = Path("/run/lemonade-lab")
+MOST_LABS = 10  # 10.98.0.0/24 up to 10.107.0.0/24
+
 
 @dataclass(frozen=True)
 class Network:
-    """Names and addresses. ``number`` (LEMONADE_LAB_NUMBER) lets several labs stand side by side."""
+    """Names and addresses. ``number`` lets labs of several state folders stand side by side."""
 
     number: int = 0
 
     @classmethod
     def current(cls) -> Network:
-        """The network of this lab."""
-        return cls(int(os.environ.get("LEMONADE_LAB_NUMBER") or 0))
+        """The network of the lab in this state folder: the one it has, the wanted one, or a free one."""
+        owners = _owners()
+        for number, owner in owners.items():
+            if owner == _me():
+                return cls(number)
+        wanted = os.environ.get("LEMONADE_LAB_NUMBER")
+        if wanted is not None:
+            return cls(int(wanted))
+        return cls(next(number for number in range(MOST_LABS) if number not in owners))
 
     @property
     def prefix(self) -> str:
@@ -56,7 +68,12 @@ class Network:
         return f"{self.prefix}.{16 + host.index}"
 
     def bring_up(self) -> None:
-        """The bridge and the servers' namespace; does nothing where they stand."""
+        """The bridge and the servers' namespace; does nothing where they stand.
+
+        LabUsageError where another lab has this network, LabError where its addresses are in use.
+        """
+        self._claim()
+        self._check_free()
         if not Path(f"/sys/class/net/{self.bridge}").exists():
             run(["ip", "link", "add", self.bridge, "type", "bridge"])
             run(["ip", "addr", "add", f"{self.prefix}.1/24", "dev", self.bridge])
@@ -84,12 +101,42 @@ class Network:
             run(["ip", "netns", "del", netns])
 
     def take_down(self) -> None:
-        """Drop the bridge, the servers' namespace and left-over interfaces."""
+        """Drop the bridge, the servers' namespace and left-over interfaces; put sysctls back."""
+        if _owners().get(self.number, _me()) != _me():
+            return
         self.unplug(self.services_netns)
         for link in Path("/sys/class/net").glob(f"ll{self.number}-*"):
             run(["ip", "link", "del", link.name], check=False)
         if Path(f"/sys/class/net/{self.bridge}").exists():
             run(["ip", "link", "del", self.bridge])
+        with exclusive(RUN / "lock", "changes the labs' networks"):
+            self._claim_file.unlink(missing_ok=True)
+            if not _owners():
+                _restore_sysctls()
+
+    @property
+    def _claim_file(self) -> Path:
+        return RUN / f"network-{self.number}"
+
+    def _claim(self) -> None:
+        with exclusive(RUN / "lock", "changes the labs' networks"):
+            owner = _owners().get(self.number)
+            if owner not in (None, _me()):
+                raise LabUsageError(
+                    f"network {self.number} belongs to the lab in {owner};"
+                    " leave LEMONADE_LAB_NUMBER away or choose another one"
+                )
+            self._claim_file.write_text(_me(), encoding="utf-8")
+            _raise_sysctls()
+
+    def _check_free(self) -> None:
+        routes = run(["ip", "-4", "route", "show", f"{self.prefix}.0/24"]).stdout.splitlines()
+        others = [line for line in routes if f"dev {self.bridge}" not in line]
+        if others:
+            raise LabError(
+                f"{self.prefix}.0/24 is in use here ({others[0].strip()}); set LEMONADE_LAB_NUMBER"
+                f" to another number below {MOST_LABS}"
+            )
 
 
 def pids_in(netns: str) -> list[int]:
@@ -103,30 +150,32 @@ def _sysctl(name: str) -> Path:
     return Path("/proc/sys") / name.replace(".", "/")
 
 
-def raise_sysctls(state: LabState) -> None:
-    """Raise what many systemd hosts need; remember and say it."""
+def _raise_sysctls() -> None:
+    """Raise what many systemd hosts need; say it and remember it for :func:`_restore_sysctls`."""
     path = _sysctl(INOTIFY)
     before = path.read_text(encoding="utf-8").strip()
     if int(before) >= INOTIFY_WANTED:
         return
-    state.raised.setdefault(INOTIFY, before)
+    raised: dict[str, str] = read_json(RUN / "sysctls.json") or {}
+    write_json(RUN / "sysctls.json", {INOTIFY: before, **raised})
     path.write_text(str(INOTIFY_WANTED), encoding="utf-8")
     say(f"raised sysctl {INOTIFY} from {before} to {INOTIFY_WANTED}; `lab down` puts it back")
 
 
-def restore_sysctls(state: LabState) -> None:
-    """Put the remembered values back."""
-    for name, value in state.raised.items():
+def _restore_sysctls() -> None:
+    """Put back what the first lab raised."""
+    raised: dict[str, str] = read_json(RUN / "sysctls.json") or {}
+    for name, value in raised.items():
         _sysctl(name).write_text(value, encoding="utf-8")
         say(f"put sysctl {name} back to {value}")
-    state.raised.clear()
+    (RUN / "sysctls.json").unlink(missing_ok=True)
 
 
-def check_free(network: Network) -> None:
-    """LabError where the lab's address range is already in use on this machine by something else."""
-    routes = run(["ip", "-4", "route", "show", f"{network.prefix}.0/24"]).stdout.splitlines()
-    others = [line for line in routes if f"dev {network.bridge}" not in line]
-    if others:
-        raise LabError(
-            f"{network.prefix}.0/24 is in use here ({others[0].strip()}); set LEMONADE_LAB_NUMBER=1"
-        )
+def _me() -> str:
+    return str(state_dir().resolve())
+
+
+def _owners() -> dict[int, str]:
+    """Networks that are taken: number -> state folder of their lab."""
+    claims = {int(path.name.rpartition("-")[2]): path for path in RUN.glob("network-*")}
+    return {number: claims[number].read_text(encoding="utf-8") for number in sorted(claims)}

@@ -30,8 +30,6 @@ class LabState:
     """Everything that ``lab down`` has to know."""
 
     hosts: dict[str, HostRecord] = field(default_factory=dict)
-    # sysctl name -> value before the lab raised it
-    raised: dict[str, str] = field(default_factory=dict)
     services: dict[str, int] | None = None  # Process of the lab's servers
 
     def free_index(self) -> int:
@@ -67,7 +65,7 @@ def load() -> LabState:
     if raw is None:
         return LabState()
     hosts = {name: HostRecord(**host) for name, host in raw["hosts"].items()}
-    return LabState(hosts, dict(raw["raised"]), raw["services"])
+    return LabState(hosts, raw["services"])
 
 
 def save(state: LabState) -> None:

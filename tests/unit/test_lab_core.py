@@ -63,9 +63,9 @@ def test_state_survives_and_indices_are_used_again() -> None:
     with state.locked() as now:
         now.hosts["a"] = HostRecord("a", now.free_index(), "no-gpu", "light")
         now.hosts["b"] = HostRecord("b", now.free_index(), "no-gpu", "light")
-        now.raised["x"] = "1"
+        now.services = {"pid": 1, "started": 2}
     again = state.load()
-    assert (again.hosts["b"].index, again.raised) == (1, {"x": "1"})
+    assert (again.hosts["b"].index, again.services) == (1, {"pid": 1, "started": 2})
     del again.hosts["a"]
     assert again.free_index() == 0
 
@@ -88,25 +88,55 @@ def test_a_process_is_told_from_a_later_one_with_its_id() -> None:
     assert child.wait() != 0
 
 
-def test_sysctls_are_raised_once_said_and_put_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine of the test's own: its sysctl file; `ip` does nothing."""
     value = tmp_path / "max_user_instances"
     value.write_text("128\n")
     monkeypatch.setattr(network, "_sysctl", lambda _name: value)
-    now = LabState()
-    network.raise_sysctls(now)
-    network.raise_sysctls(now)
-    assert (value.read_text(), now.raised) == ("4096", {network.INOTIFY: "128"})
+    monkeypatch.setattr(network, "RUN", tmp_path / "run")
+    monkeypatch.setattr(network, "run", lambda *_args, **_options: shell.Completed(0, "", ""))
+    return value
+
+
+def test_sysctls_are_raised_once_said_and_put_back_by_the_last_lab(
+    machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = Network(7)
+    first.bring_up()
+    assert machine.read_text() == "4096"
     assert "from 128 to 4096" in capsys.readouterr().err
-    network.restore_sysctls(now)
-    assert (value.read_text(), now.raised) == ("128", {})
+    monkeypatch.setenv("LEMONADE_LAB_DIR", str(tmp_path / "other"))
+    second = Network(8)
+    second.bring_up()
+    second.take_down()
+    assert machine.read_text() == "4096"  # the first lab still needs it
+    monkeypatch.setenv("LEMONADE_LAB_DIR", str(tmp_path / "state"))
+    first.take_down()
+    assert machine.read_text() == "128"
 
 
-def test_names_fit_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_state_folder_has_its_own_network(
+    machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Network.current().number == 0
+    Network.current().bring_up()
+    monkeypatch.setenv("LEMONADE_LAB_DIR", str(tmp_path / "other"))
+    assert Network.current().number == 1
+    with pytest.raises(LabUsageError, match=r"network 0 belongs to the lab in .*state"):
+        Network(0).bring_up()
+    Network(0).take_down()  # does not touch what belongs to the other
+    monkeypatch.setenv("LEMONADE_LAB_NUMBER", "7")
+    Network.current().bring_up()
+    monkeypatch.delenv("LEMONADE_LAB_NUMBER")
+    assert Network.current().number == 7
+    monkeypatch.setenv("LEMONADE_LAB_DIR", str(tmp_path / "state"))
+    assert Network.current().number == 0
+
+
+def test_names_fit_the_kernel() -> None:
     assert (Network().bridge, Network().services_netns) == ("lemonlab0", "lemonlab-svc")
-    monkeypatch.setenv("LEMONADE_LAB_NUMBER", "3")
-    other = Network.current()
+    other = Network(3)
     record = HostRecord("lab1", 199, "no-gpu", "light")
     assert (other.bridge, other.address(record)) == ("lemonlab3", "10.101.0.215")
     assert len(f"ll{other.number}-{record.index}") <= 15
