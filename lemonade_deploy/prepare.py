@@ -138,7 +138,7 @@ def _probe(
     try:
         answer: dict[str, Any] = json.loads(done.stdout)
     except json.JSONDecodeError as error:
-        raise UsageError(f"the inventory cannot be read: {done.stderr.strip()[-800:]}") from error
+        raise RuntimeError(f"probe.py ended with code {done.returncode}: {done.stderr[-2000:]}") from error
     if "error" in answer:
         raise _probe_error(answer["error"], extra)
     return answer

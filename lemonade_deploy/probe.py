@@ -23,10 +23,12 @@ def main() -> None:
     request = json.load(sys.stdin)
     answer_to = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever Ansible or a dynamic inventory prints is no answer
+    from ansible.errors import AnsibleError  # type: ignore[import-untyped]
+
     reading: list[str] = []
     try:
         answer = _answer(request, _loader(reading))
-    except Exception as error:  # Ansible raises many kinds; each is told, none is lost
+    except (AnsibleError, OSError, ValueError) as error:  # anything else is a mistake of ours
         # An error of the vault does not say which file it is about.
         answer = {"error": {**({"file": reading[-1]} if reading else {}), **_told(error)}}
     json.dump(answer, answer_to, default=str)

@@ -84,7 +84,7 @@ def reboot(argv: Sequence[str], folder: Path, run: Run = _as_root) -> None:
     try:
         run(["tee", str(UNIT_FOLDER / UNIT)], unit_text(argv, folder, user))
         run(["systemctl", "daemon-reload"], None)
-        run(["systemctl", "enable", UNIT], None)
+        run(["systemctl", "enable", "--quiet", UNIT], None)
         run(["systemctl", "reboot"], None)
     except (subprocess.CalledProcessError, FileNotFoundError) as error:
         remove(run)

@@ -51,14 +51,14 @@ def command(
     verbose: options.Verbose = 0,
     json_output: options.Json = False,
 ) -> int:
-    """Usage: lemonade-deploy demo [OPTIONS]           (needs root: it boots a container)
+    """Usage: lemonade-deploy demo [OPTIONS]         (needs root: it boots a container)
 
     Bring up one simulated Strix Halo host with the usual trouble (amdgpu-dkms from
     AMD's 30.30 repository, an old kernel, no CWSR fix), show what doctor finds, run
     site.yml on it, and end with the table and the model's answer.
 
-    The GPU, its driver and the kernels are simulated; systemd, apt, dpkg, lemond, the
-    engine (on the CPU) and the model are real. Again: the same host, nothing to do.
+    The GPU, its driver and the kernels are simulated; systemd, apt, dpkg, lemond,
+    the engine (on the CPU) and the model are real. Again: nothing is left to do.
 
       --engine vllm|light   the real vLLM (default), or llama.cpp's server: faster
       -v, --verbose         more

@@ -43,13 +43,13 @@ app = typer.Typer(no_args_is_help=True, cls=options.GroupPage)
 def _depot() -> None:
     """Usage: lemonade-deploy depot lock RELEASE [OPTIONS]
 
-    Bundles, seen from this machine. Hosts install only what a lock file vouches for.
+    Bundles, seen from this machine. Hosts install only what a lock file names.
 
     Verbs:
       lock RELEASE    read a release once and note size and sha256 of every file
 
     Examples:
-      lemonade-deploy depot lock vllm0.22.1-rocm7.13.0 --gfx gfx1151 -i inventory.yml
+      lemonade-deploy depot lock vllm0.22.1-rocm7.13.0 --gfx gfx1151 -i hosts.yml
       lemonade-deploy depot lock --help
     """
 
@@ -65,10 +65,10 @@ def lock(
 ) -> int:
     """Usage: lemonade-deploy depot lock RELEASE [OPTIONS]
 
-    Read every file of a release once (gigabytes; nothing is kept), and write size and
-    sha256 of each, and the digest of the unpacked tree, to lemonade-deploy.lock.
-    Nobody else vouches for these bytes: look at them, commit the file. A release that
-    is locked already and has other bytes now is an error that shows both.
+    Read every file of a release once (gigabytes; nothing is kept), and write size
+    and sha256 of each, and the digest of the unpacked tree, to lemonade-deploy.lock.
+    Nobody else vouches for these bytes: look at them, commit the file. A release
+    that is locked already and has other bytes now is an error that shows both.
 
     RELEASE is a tag of lemonade-sdk/vllm-rocm, with or without its GPU family;
     `default` is the newest qualified one. `latest` is never resolved.

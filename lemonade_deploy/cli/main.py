@@ -60,9 +60,9 @@ def _main(
       lab             simulated Strix Halo hosts on this machine (needs root)
       demo            a lab host from dirty to a model's answer (needs root)
 
-    Every verb: --help, --json (one document). Exit codes: 0 done, 1 failed,
-    2 --check found changes, 3 failures within --max-failed, 4 reboot due here,
-    64 wrong usage or input.
+    Every verb: --help, --json (one document). The command: --version. Exit codes:
+    0 done, 1 failed, 2 --check found changes, 3 failures within --max-failed,
+    4 reboot due here, 64 wrong usage or input.
 
     Examples:
       lemonade-deploy site.yml -i hosts.yml --check
