@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""activate: the due-marker, what it leads to, and the proof."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driver_box import Box
+from hypothesis import given
+from hypothesis import strategies as st
+from trees import GOOD_KERNEL, GOOD_SIZES, OLD_KERNEL, OLD_VGPR_SIZES
+
+from lemonade_deploy.domain import activate_steps, activation, grub, memory, paths, proof
+from lemonade_deploy.domain.activation import Due
+from lemonade_deploy.domain.change import Change
+from lemonade_deploy.domain.module import Refused
+from lemonade_deploy.domain.proof import ProofWish
+
+PAGES = 25165824
+WISH = ProofWish("in-tree", GOOD_KERNEL, PAGES)
+
+DUES = st.builds(
+    Due,
+    st.booleans(),
+    st.lists(st.sampled_from(["a", "b", "c"]), unique=True).map(tuple),
+    st.sampled_from([None, "7.0", "6.18"]),
+    st.integers(0, 3),
+)
+
+
+def boot(box: Box, number: int) -> Box:
+    box.file(activation.BOOT_ID, f"0000-{number}\n")
+    return box
+
+
+def good(
+    tmp_path: Path,
+    kernel: str = GOOD_KERNEL,
+    sizes: tuple[int, int] | None = GOOD_SIZES,
+    origin: str = "in-tree",
+    pages: int = PAGES,
+) -> Box:
+    """A Strix Halo box that runs *kernel* with these numbers, GRUB's default being the old kernel."""
+    box = Box(tmp_path)
+    box.kernel(kernel).pci(0x1586, kind=0x038000).cpu_node().kfd_gpu(1, 110501, 0x1586, 80, sizes)
+    box.loaded(origin, kernel).file("/sys/module/ttm/parameters/pages_limit", f"{pages}\n")
+    return boot(box.kernels(OLD_KERNEL, GOOD_KERNEL), 1)
+
+
+def names(changes: Sequence[Change]) -> list[tuple[str, str]]:
+    return [(change.object, change.action) for change in changes]
+
+
+# -- the marker ------------------------------------------------------------------------------------
+
+
+@given(DUES)
+def test_a_record_comes_back_as_it_was(due: Due) -> None:
+    record = json.loads(json.dumps({**due.public(), "tries": due.tries}))
+    assert activation.parse(record) == due
+
+
+@given(st.lists(DUES, max_size=4))
+def test_nothing_that_is_due_gets_lost(dues: list[Due]) -> None:
+    together = activation.union(dues)
+    assert together.initramfs == any(due.initramfs for due in dues)
+    assert set(together.reboot) == set(itertools.chain(*(due.reboot for due in dues)))
+    kernels = [due.kernel for due in dues if due.kernel]
+    assert together.kernel == (kernels[-1] if kernels else None)
+
+
+def test_the_marker_survives_and_its_reasons_end_with_the_boot(tmp_path: Path) -> None:
+    box = boot(Box(tmp_path), 1)
+    activation.merge(box.host, Due(reboot=("a",)))
+    activation.merge(box.host, Due(initramfs=True, kernel=GOOD_KERNEL))
+    assert activation.load(box.host).reboot == ("a",)
+    boot(box, 2)
+    after = activation.load(box.host)
+    assert (after.initramfs, after.reboot, after.kernel) == (True, (), GOOD_KERNEL)
+    assert len(activation.read_due(box.host)) == 2
+    activation.clear(box.host)
+    assert not activation.load(box.host)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"reboot": 3}'])
+def test_a_marker_that_cannot_be_read_means_a_rebuild(tmp_path: Path, text: str) -> None:
+    box = boot(Box(tmp_path).file(paths.ACTIVATION_DUE, text), 1)
+    assert activation.load(box.host) == Due(initramfs=True)
+
+
+def test_tries_belong_to_one_kernel() -> None:
+    assert activation.union([Due(kernel="a", tries=2), Due(kernel="a")]).tries == 2
+    assert activation.union([Due(kernel="a", tries=2), Due(kernel="b")]).tries == 0
+
+
+# -- the plan --------------------------------------------------------------------------------------
+
+
+def test_a_converged_box_is_proven_and_nothing_else(tmp_path: Path) -> None:
+    box = good(tmp_path)
+    situation = activate_steps.look(box.host, WISH, [Due(), Due()])
+    assert activate_steps.plan(situation) == []
+    assert activate_steps.prove(box.host, WISH, 0) == []
+    assert activate_steps.prepare(box.host, situation) == []
+    assert not box.ran("update-initramfs")
+    assert not box.host.exists(paths.ACTIVATION_DUE)
+
+
+def test_check_mode_sees_what_the_run_will_see(tmp_path: Path) -> None:
+    """Results of the earlier roles alone (check) and the marker they wrote (run) give one plan."""
+    results = [Due(True, ("dkms is loaded",)), Due(True, ("old kernel",), GOOD_KERNEL), Due(True)]
+    box = good(tmp_path, OLD_KERNEL, None, "dkms")
+    predicted = activate_steps.plan(activate_steps.look(box.host, WISH, results))
+    for due in results:
+        activation.merge(box.host, due)
+    done = activate_steps.plan(activate_steps.look(box.host, WISH, results))
+    assert (
+        names(predicted)
+        == names(done)
+        == [
+            ("initramfs", "rebuild"),
+            ("host", "reboot"),
+            ("grub default", "promote"),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["kernel", "origin", "limit"],
+)
+def test_a_boot_is_needed_by_what_runs(tmp_path: Path, reason: str) -> None:
+    box = {
+        "kernel": lambda: good(tmp_path, OLD_KERNEL),
+        "origin": lambda: good(tmp_path, origin="dkms"),
+        "limit": lambda: good(tmp_path, pages=1),
+    }[reason]()
+    situation = activate_steps.look(box.host, WISH, [])
+    assert len(situation.reboot) == 1
+    assert ("host", "reboot") in names(activate_steps.plan(situation))
+
+
+def test_a_rebuild_without_a_boot_is_not_followed_by_one(tmp_path: Path) -> None:
+    """DKMS was installed but not loaded: it is purged, and no reboot is taken."""
+    box = good(tmp_path)
+    situation = activate_steps.look(box.host, WISH, [Due(initramfs=True)])
+    assert names(activate_steps.plan(situation)) == [("initramfs", "rebuild")]
+
+
+def rebuilding(box: Box) -> Box:
+    def update(argv: Sequence[str], _env: Mapping[str, str]) -> None:
+        box.host.write(f"/boot/initrd.img-{argv[-1]}", "new")
+
+    return box.on("update-initramfs", do=update)
+
+
+def test_before_the_boot_the_rebuild_is_noted_as_done_and_the_kernel_pointed_at(tmp_path: Path) -> None:
+    box = rebuilding(good(tmp_path, OLD_KERNEL, None))
+    grub.follow_saved(box.host)
+    grub.set_default(box.host, OLD_KERNEL)
+    situation = activate_steps.look(box.host, WISH, [Due(True, (), GOOD_KERNEL)])
+    assert names(activate_steps.prepare(box.host, situation)) == [("initramfs", "rebuild")]
+    assert len(box.ran("update-initramfs")) == 2
+    due = activation.load(box.host)
+    assert (due.initramfs, due.kernel, due.tries) == (False, GOOD_KERNEL, 1)
+    state = grub.read(box.host)
+    assert state is not None
+    assert (state.default_release(), state.next_release()) == (OLD_KERNEL, GOOD_KERNEL)
+
+
+def test_a_kernel_that_failed_twice_is_not_tried_again(tmp_path: Path) -> None:
+    box = good(tmp_path, OLD_KERNEL, None)
+    grub.follow_saved(box.host)
+    grub.set_next(box.host, GOOD_KERNEL)
+    activation.save(box.host, Due(kernel=GOOD_KERNEL, tries=activation.MAX_TRIES))
+    situation = activate_steps.look(box.host, WISH, [Due(kernel=GOOD_KERNEL)])
+    with pytest.raises(Refused, match="booted 2 times"):
+        activate_steps.prepare(box.host, situation)
+    state = grub.read(box.host)
+    assert state is not None and state.next_release() == ""
+
+
+def test_after_the_proof_the_kernel_becomes_the_default_and_nothing_is_due(tmp_path: Path) -> None:
+    box = good(tmp_path)
+    grub.follow_saved(box.host)
+    grub.set_default(box.host, OLD_KERNEL)
+    due = Due(kernel=GOOD_KERNEL, tries=1)
+    activation.save(box.host, due)
+    done = activate_steps.confirm(box.host, due, WISH)
+    assert names(done) == [("grub default", "promote")]
+    state = grub.read(box.host)
+    assert state is not None and state.default_release() == GOOD_KERNEL
+    assert not activation.load(box.host)
+    assert activate_steps.confirm(box.host, Due(), WISH) == []
+
+
+def test_a_run_that_was_cut_after_the_boot_is_brought_to_its_end(tmp_path: Path) -> None:
+    box = good(tmp_path)
+    grub.follow_saved(box.host)
+    grub.set_default(box.host, OLD_KERNEL)
+    activation.save(box.host, Due(reboot=("old kernel",), kernel=GOOD_KERNEL, tries=1))
+    boot(box, 2)
+    situation = activate_steps.look(box.host, WISH, [])
+    assert situation.reboot == ()
+    assert names(activate_steps.plan(situation)) == [("grub default", "promote")]
+
+
+def test_what_an_earlier_run_wanted_is_forgotten_for_what_this_one_wants(tmp_path: Path) -> None:
+    box = good(tmp_path)
+    activation.save(box.host, Due(kernel="6.18.20-061820-generic", tries=2))
+    situation = activate_steps.look(box.host, WISH, [])
+    assert activate_steps.plan(situation) == []
+    activate_steps.prepare(box.host, situation)
+
+
+# -- the proof -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"sizes": None}, "does not export cwsr_size"),
+        ({"sizes": OLD_VGPR_SIZES}, "13942784.*old-vgpr"),
+        ({"sizes": (19185664, 12288)}, "wrong"),
+        ({"sizes": (19185664 - 4096, 16384)}, "wrong"),
+        ({"kernel": OLD_KERNEL}, "kernel 6.14.0-37-generic runs, 7.0.0-31-generic is wanted"),
+        ({"origin": "dkms"}, "loaded amdgpu is dkms, in-tree is wanted"),
+        ({"pages": 1}, "ttm.pages_limit is 1, 25165824 is wanted"),
+    ],
+)
+def test_presence_is_not_proof(tmp_path: Path, change: dict[str, Any], found: str) -> None:
+    box = good(tmp_path, **change)
+    problems = proof.problems(box.host, WISH)
+    assert len(problems) == 1
+    assert re.search(found, problems[0].found)
+    assert problems[0].remedy
+
+
+def test_a_value_above_the_formula_is_fine(tmp_path: Path) -> None:
+    assert proof.problems(good(tmp_path, sizes=(19185664 + 4096, 16384)).host, WISH) == []
+
+
+def test_a_box_without_a_node_or_module_is_not_proven(tmp_path: Path) -> None:
+    box = good(tmp_path)
+    box.remove("/sys/class/kfd/kfd/topology/nodes/1/properties")
+    assert "no KFD node" in proof.problems(box.host, WISH)[0].found
+    box.remove("/sys/module/amdgpu/srcversion")
+    (tmp_path / "sys/module/amdgpu").rmdir()
+    assert "not loaded" in proof.problems(box.host, WISH)[0].found
+
+
+def test_a_rival_is_named_where_the_limit_is_not_in_effect(tmp_path: Path) -> None:
+    box = good(tmp_path, pages=99).file("/etc/modprobe.d/zz.conf", "options ttm pages_limit=99\n")
+    assert "/etc/modprobe.d/zz.conf sets ttm.pages_limit=99" in proof.problems(box.host, WISH)[0].found
+
+
+def test_under_dkms_the_limit_is_amdttms(tmp_path: Path) -> None:
+    box = good(tmp_path, origin="dkms")
+    wish = ProofWish("dkms", GOOD_KERNEL, PAGES)
+    assert "amdttm.pages_limit is not there" in proof.problems(box.host, wish)[0].found
+    box.file(f"/sys/module/{memory.ttm_module('dkms')}/parameters/pages_limit", str(PAGES))
+    assert proof.problems(box.host, wish) == []
+
+
+def test_the_shape_of_a_gpu_is_the_runs_json(tmp_path: Path) -> None:
+    (gpu,) = proof.public(proof.read(good(tmp_path).host))
+    assert gpu == {
+        "node": 1,
+        "gfx": "gfx1151",
+        "cu_count": 40,
+        "driver": "in-tree",
+        "cwsr_size": 19185664,
+        "ctl_stack_size": 16384,
+        "expected_cwsr_size": 19185664,
+        "expected_ctl_stack_size": 16384,
+        "cwsr": "ok",
+    }
+
+
+def test_a_driver_that_still_sets_up_is_waited_for_and_a_wrong_kernel_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = good(tmp_path, sizes=None)
+    slept: list[float] = []
+
+    def later(seconds: float) -> None:
+        slept.append(seconds)
+        box.kfd_gpu(1, 110501, 0x1586, 80, GOOD_SIZES)
+
+    monkeypatch.setattr(proof.time, "sleep", later)
+    assert proof.settle(box.host, WISH, 60) == []
+    assert len(slept) == 1
+    box.kernel(OLD_KERNEL)
+    assert proof.settle(box.host, WISH, 60)
+    assert len(slept) == 1
