@@ -60,9 +60,16 @@ class Host:
         """Tells the starter not to boot again."""
         return self.folder / "stop"
 
-    def ssh(self, argv: list[str]) -> list[str]:
+    def ssh(self, argv: list[str], connect_seconds: int = 10) -> list[str]:
         """The argv that runs *argv* on the host (quoted for its shell by the caller)."""
-        return ["ssh", *keys.ssh_options(), f"{keys.USER}@{self.address}", *argv]
+        return [
+            "ssh",
+            "-o",
+            f"ConnectTimeout={connect_seconds}",
+            *keys.ssh_options(),
+            f"{keys.USER}@{self.address}",
+            *argv,
+        ]
 
     # -- processes -------------------------------------------------------------------------
 
@@ -126,7 +133,7 @@ class Host:
         """Wait until ssh runs a command as the lab's user; LabError with the log's end otherwise."""
         until = time.monotonic() + timeout
         while True:
-            if run(self.ssh(["true"]), check=False).rc == 0:
+            if run(self.ssh(["true"], connect_seconds=2), check=False).rc == 0:
                 return
             if not self.running() or time.monotonic() > until:
                 raise LabError(f"{self.record.name} does not come up; the end of its logs: {self.log_tail()}")

@@ -60,7 +60,7 @@ def ssh_options() -> list[str]:
     """Options that reach lab hosts with checked keys and nothing of the user's own configuration."""
     return [
         *("-F", "/dev/null", "-i", str(client_key())),
-        *("-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"),
+        *("-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes"),
         *("-o", f"UserKnownHostsFile={known_hosts()}", "-o", "StrictHostKeyChecking=yes"),
         *("-o", "GlobalKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"),
     ]

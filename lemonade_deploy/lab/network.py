@@ -85,7 +85,10 @@ class Network:
         if not Path(f"/run/netns/{netns}").exists():
             run(["ip", "netns", "add", netns])
         if not Path(f"/sys/class/net/{interface}").exists():
-            run(["ip", "link", "add", interface, "type", "veth", "peer", "name", "host0", "netns", netns])
+            # The same hardware address every time, or neighbours would look for the old one for a while.
+            mac = "02:4c:{:02x}:{:02x}:{:02x}:{:02x}".format(*map(int, address.split(".")))
+            peer = ["peer", "name", "host0", "address", mac, "netns", netns]
+            run(["ip", "link", "add", interface, "type", "veth", *peer])
             run(["ip", "-n", netns, "addr", "add", f"{address}/24", "dev", "host0"])
         run(["ip", "link", "set", interface, "master", self.bridge, "up"])
         for device in ("host0", "lo"):
