@@ -25,6 +25,8 @@ _DEFAULTS = {
     "ANSIBLE_HOST_KEY_CHECKING": ("host_key_checking", "True"),
     "ANSIBLE_PIPELINING": ("pipelining", "True"),
     "ANSIBLE_PYTHON_INTERPRETER": ("interpreter_python", SYSTEM_PYTHON),
+    # Modules write their arguments to the host's syslog else, units and settings included.
+    "ANSIBLE_NO_TARGET_SYSLOG": ("no_target_syslog", "True"),
     "ANSIBLE_TIMEOUT": ("timeout", "20"),
     # A load may say nothing for 30 minutes: keep the connection alive, notice a dead one in 2.
     "ANSIBLE_SSH_ARGS": (

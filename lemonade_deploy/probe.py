@@ -117,7 +117,7 @@ def _answer(request: Json, loader: Any) -> Json:
 
 def _inventory(loader: Any, sources: list[str]) -> tuple[Any, list[Json]]:
     """The inventory, and what a plugin said about each source that none could read."""
-    from ansible.errors import AnsibleError  # type: ignore[import-untyped]
+    from ansible.errors import AnsibleError
     from ansible.inventory import manager  # type: ignore[import-untyped]
 
     heard: list[tuple[str, Exception]] = []

@@ -66,7 +66,7 @@ def lock(
     """Usage: lemonade-deploy depot lock RELEASE [OPTIONS]
 
     Read every file of a release once (gigabytes; nothing is kept), and write size
-    and sha256 of each, and the digest of the unpacked tree, to lemonade-deploy.lock.
+    and sha256 of each, and the unpacked tree's digest, to lemonade-deploy.lock.
     Nobody else vouches for these bytes: look at them, commit the file. A release
     that is locked already and has other bytes now is an error that shows both.
 

@@ -45,8 +45,8 @@ def command(
 ) -> int:
     """Usage: lemonade-deploy verify [OPTIONS]
 
-    Ask the model on each host through Lemonade Server, plain and streamed; check the
-    service: unit, user and groups, ports, settings in effect, the engine's
+    Ask the model on each host through Lemonade Server, plain and streamed; check
+    the service: unit, user and groups, ports, settings in effect, the engine's
     process, CWSR numbers, kernel log. Changes nothing and disturbs nobody; a model
     that is not loaded is loaded, as by any request.
 
