@@ -205,7 +205,7 @@ class Download:
         if isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):
             raise FetchError(
                 f"{self.url}: {_reason(error)}.",
-                "If a private authority signs for it, put that in the system's trust store (or SSL_CERT_FILE).",
+                "Put a private authority into the trust store, or name its file in SSL_CERT_FILE.",
             ) from error
         return _Again(_reason(error))
 
