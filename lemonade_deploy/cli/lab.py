@@ -50,12 +50,13 @@ def _lab() -> Iterator[Lab]:
         raise typer.Exit(Exit.FAILED) from None
 
 
-def _warn_simulated(lab: Lab) -> None:
+def _table(lab: Lab) -> None:
     for host in lab.hosts():
         report = host_report(host)
+        engine = report["engine_version"] or report["engine"]
         print(
             f"{host.record.name:8} {report['address']:13} {report['profile']:18} {report['state']:8}"
-            f" kernel {report['kernel'] or '-'}, driver {report['driver']}, engine {report['engine']}"
+            f" kernel {report['kernel'] or '-'}, driver {report['driver']}, engine {engine}"
         )
     print(f"Simulated: {'; '.join(SIMULATED)}.")
 
@@ -76,7 +77,7 @@ def up(
         names = [f"lab{number}" for number in range(1, hosts + 1)]
         existing = {host.record.name: host.record.profile for host in lab.hosts()}
         lab.up_all(assign(names, profile or [], existing), engine.value)
-        _warn_simulated(lab)
+        _table(lab)
         print(f"Next: lemonade-deploy site.yml -i {shlex.quote(str(lab.inventory_path))}")
 
 
@@ -93,7 +94,7 @@ def list_hosts(as_json: Annotated[bool, typer.Option("--json", help="One JSON do
                 )
             )
         elif lab.hosts():
-            _warn_simulated(lab)
+            _table(lab)
         else:
             print("No lab host is up; `lemonade-deploy lab up` brings one up.")
 

@@ -3,7 +3,20 @@
 
 from __future__ import annotations
 
-from .fleet import Lab
+from typing import TYPE_CHECKING, Any
+
 from .shell import Completed, LabError, LabUsageError
 
+if TYPE_CHECKING:
+    from .fleet import Lab
+
 __all__ = ["Completed", "Lab", "LabError", "LabUsageError"]
+
+
+def __getattr__(name: str) -> Any:
+    """Lab, imported late: the process beside each host needs only a part of this package."""
+    if name != "Lab":
+        raise AttributeError(name)
+    from .fleet import Lab
+
+    return Lab

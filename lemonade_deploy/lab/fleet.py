@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from . import inventory, keys, servers, state
+from . import cleanup, inventory, keys, servers, state
 from .host import Host, furnish
 from .layers import layers
 from .network import Network
@@ -85,8 +85,8 @@ class Lab:
 
     def reset(self, name: str) -> None:
         """Give a host a fresh disk of its profile and boot it; address and host key stay."""
+        host = self.host(name)
         with state.locked() as now:
-            host = self.host(name)
             host.remove()
             self.network.bring_up()
             served = servers.make_archives()
@@ -113,14 +113,18 @@ class Lab:
         ``purge`` also deletes keys, inventory, downloads and everything built.
         """
         with state.locked() as now:
-            for record in list(now.hosts.values()):
-                self._host(record).remove()
-                del now.hosts[record.name]
-                state.save(now)
+            # Ending a host is mostly waiting for the kernel.
+            with ThreadPoolExecutor(8) as several:
+                ends = {name: several.submit(self._host(now.hosts[name]).remove) for name in now.hosts}
+            for name, end in ends.items():
+                end.result()
+                del now.hosts[name]
             servers.stop(now, self.network)
             self.network.take_down()
             self.inventory_path.unlink(missing_ok=True)
-        if purge:
+        if not purge:
+            cleanup.prune()
+        else:
             for folder in (state_dir(), cache_dir()):
                 shutil.rmtree(folder, ignore_errors=False)
         say("down" if purge else f"down; keys stay in {state_dir()}, downloads and roots in {cache_dir()}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import servers
 from .boot import Boot
 from .firmware import last_boot
 from .host import Host
@@ -26,6 +27,7 @@ def host_report(host: Host) -> dict[str, Any]:
         "status": "ok" if state == "running" else "unreachable",
         "profile": host.record.profile,
         "engine": host.record.engine,
+        "engine_version": servers.engine_versions().get(host.record.engine),
         "address": host.address,
         "state": state,
         "kernel": boot.kernel if boot else None,

@@ -17,7 +17,7 @@ from .say import say
 from .services.assembly import Services
 from .services.assembly import build as build_services
 from .shell import LabError, Process, reap
-from .state import LabState, write_json
+from .state import LabState, read_json, write_json
 
 MODULE = f"{services.__name__}.server"
 HOOKS = f"{__package__}.modelhub"
@@ -42,8 +42,17 @@ def make_archives() -> Services:
 def make_engine(name: str) -> engine.EngineRelease:
     """Bundle and models of an engine; made once, laid out in :func:`www`."""
     made = engine.build(cache_dir(), www(), name, FAMILIES)
-    write_json(state_dir() / "engine.json", {"engine": made.engine, "version": made.version})
+    write_json(_engines(), {**engine_versions(), made.engine: made.version})
     return made
+
+
+def engine_versions() -> dict[str, str]:
+    """What each engine that the lab serves really is, e.g. vllm -> "vLLM 0.32.0 CPU"."""
+    return dict(read_json(_engines()) or {})
+
+
+def _engines() -> Path:
+    return state_dir() / "engines.json"
 
 
 def start(state: LabState, network: Network, made: Services) -> None:

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from lemonade_deploy.lab import keys, network, root, shell, state, udev
+from lemonade_deploy.cli import lab as cli
+from lemonade_deploy.lab import cleanup, keys, network, root, shell, state, udev
 from lemonade_deploy.lab.network import Network
 from lemonade_deploy.lab.profiles import DEFAULT_PROFILE, PROFILES, assign
 from lemonade_deploy.lab.recipes import recipes
@@ -202,3 +205,48 @@ def test_the_mirror_is_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     apt([third], names[:2])
     with pytest.raises(shell.LabError, match="LEMONADE_LAB_MIRROR"):
         root.mirror()
+
+
+def test_old_roots_go_unless_a_host_stands_on_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = tmp_path / "cache/lemonade-deploy/layers"
+    for age, name in enumerate(("dirty-new", "dark-only", "dirty-old", ".dirty-x", "x.building")):
+        (layers / name).mkdir(parents=True)
+        os.utime(layers / name, (1000 - age, 1000 - age))
+    cleanup.prune()
+    assert sorted(path.name for path in layers.iterdir() if path.is_dir()) == [
+        ".dirty-x",
+        "dark-only",
+        "dirty-new",
+        "x.building",
+    ]
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["up"], ["list", "--json"], ["exec", "lab1", "--", "true"], ["inventory"], ["reset", "a"], ["down"]],
+)
+def test_the_command_says_in_one_line_that_it_needs_root(
+    argv: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    done = CliRunner().invoke(cli.app, argv)
+    assert (done.exit_code, done.stdout) == (64, "")
+    assert done.stderr.count("\n") == 1
+    assert "needs root" in done.stderr
+
+
+def test_wrong_names_end_with_64_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(shell.shutil, "which", lambda name: name)
+    for argv in (["up", "--profile", "strix"], ["exec", "lab7", "true"], ["inventory"], ["reset", "lab7"]):
+        done = CliRunner().invoke(cli.app, argv)
+        assert done.exit_code == 64, argv
+    assert not (shell.Path(os.environ["LEMONADE_LAB_DIR"]) / "lab.json").exists()
+
+
+def test_an_empty_lab_is_one_json_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(shell.shutil, "which", lambda name: name)
+    document = json.loads(CliRunner().invoke(cli.app, ["list", "--json"]).stdout)
+    assert (document["schema"], document["exit_code"], document["hosts"]) == ("lemonade-deploy/lab/1", 0, {})
+    assert any("GPU" in item for item in document["simulated"])
