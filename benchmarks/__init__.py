@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The measured claims. Each module prints one JSON document: ``python -m benchmarks.NAME --json``."""

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulated hosts that the integration tests share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from lemonade_deploy.lab import Lab
+
+# A lab of the tests' own beside the one that a person may have up.
+os.environ.setdefault("LEMONADE_LAB_DIR", "/var/lib/lemonade-lab-tests")
+
+MAIN = "it-main"  # strix-halo-dirty with vLLM's real CPU engine: the main job
+LIGHT = {  # other states of a box, with the light engine: seconds instead of minutes
+    "it-dkms": "strix-halo-dirty",
+    "it-dark": "strix-halo-dark",
+    "it-nogpu": "no-gpu",
+}
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[Lab]:
+    """The tests' lab, empty at the start and gone at the end."""
+    opened = Lab.open()
+    opened.down()
+    yield opened
+    opened.down()
+
+
+@pytest.fixture(scope="session")
+def main_host(lab: Lab) -> str:
+    """A dirty Strix Halo host, fresh, whose bundle holds the real vLLM (CPU)."""
+    lab.up([MAIN], "strix-halo-dirty", "vllm")
+    return MAIN
+
+
+@pytest.fixture(scope="session")
+def light_hosts(lab: Lab) -> list[str]:
+    """One host for each other state of a box, with the light engine."""
+    for name, profile in LIGHT.items():
+        lab.up([name], profile, "light")
+    return list(LIGHT)
