@@ -13,21 +13,36 @@ from typing import Annotated
 
 import typer
 
+from lemonade_deploy.cli.options import GroupPage, Json, Page
 from lemonade_deploy.envelope import Envelope, write
 from lemonade_deploy.exits import Exit
 from lemonade_deploy.lab import Lab, LabError, LabUsageError
-from lemonade_deploy.lab.profiles import DEFAULT_PROFILE, assign
+from lemonade_deploy.lab.profiles import assign
 from lemonade_deploy.lab.report import SIMULATED, host_report
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Simulated hosts to try the kit on: real systemd, ssh, apt and dpkg, a pretended AMD GPU.",
-    epilog="Examples:  lemonade-deploy lab up --hosts 2   ·   lemonade-deploy lab exec lab1 -- uname -r",
-)
+app = typer.Typer(no_args_is_help=True, cls=GroupPage)
 
-EPILOG_UP = (
-    "Examples:  lab up --hosts 2 --profile strix-halo-dark   ·   lab up --hosts 2 --profile lab2=no-gpu"
-)
+
+@app.callback()
+def _lab_page() -> None:
+    """Usage: lemonade-deploy lab VERB [OPTIONS]              (needs root on this machine)
+
+    Simulated Strix Halo hosts to try the kit on. systemd, ssh, apt, dpkg, dkms, GRUB's
+    and initramfs tools and Lemonade Server are real; the GPU, its driver, the kernels
+    and the vendors' archives are simulated, and every output says so.
+
+    Verbs:
+      up             bring hosts up: lab1, lab2, …
+      list           what stands: profile, address, what booted, which engine answers
+      exec HOST CMD  run a command on a host; returns its exit code
+      inventory      print the path of the hosts' inventory
+      reset HOST     a fresh disk; address and host key stay
+      down           remove all hosts and put back what the lab changed here
+
+    Examples:
+      lemonade-deploy lab up --hosts 2 --profile lab2=strix-halo-dark
+      lemonade-deploy site.yml -i $(lemonade-deploy lab inventory)
+    """
 
 
 class Engine(StrEnum):
@@ -61,18 +76,32 @@ def _table(lab: Lab) -> None:
     print(f"Simulated: {'; '.join(SIMULATED)}.")
 
 
-@app.command(epilog=EPILOG_UP)
+@app.command(cls=Page)
 def up(
-    hosts: Annotated[int, typer.Option(min=1, max=200, help="How many hosts shall stand in all.")] = 1,
-    profile: Annotated[
-        list[str] | None,
-        typer.Option(help=f"Profile of new hosts (default {DEFAULT_PROFILE}), or HOST=PROFILE; repeatable."),
-    ] = None,
-    engine: Annotated[
-        Engine, typer.Option(help="vllm: the real vLLM on the CPU; light: llama.cpp's server.")
-    ] = Engine.VLLM,
+    hosts: Annotated[int, typer.Option("--hosts", min=1, max=200)] = 1,
+    profile: Annotated[list[str] | None, typer.Option("--profile", metavar="[HOST=]PROFILE")] = None,
+    engine: Annotated[Engine, typer.Option("--engine")] = Engine.VLLM,
 ) -> None:
-    """Bring simulated hosts up (lab1, lab2, …) and keep those that stand."""
+    """Usage: lemonade-deploy lab up [OPTIONS]
+
+    Bring simulated hosts up until N stand; those that stand stay as they are. The
+    first time makes the root and the engine's bundle (minutes); later it takes seconds.
+
+      --hosts N                  lab1 to labN (default 1)
+      --profile [HOST=]PROFILE   of new hosts, or of one host; repeatable:
+          strix-halo-dirty   (default) amdgpu-dkms 6.16.13 from AMD's 30.30, old kernel
+          strix-halo-dark    a failed DKMS build left `blacklist amdgpu`: no KFD node
+          strix-halo-clean   a fixed kernel, nothing of AMD's
+          no-gpu             the same without an AMD GPU
+      --engine vllm|light        the real vLLM on the CPU (default), or llama.cpp's
+                                 server behind the same launcher: small and fast
+
+    Exit: 0, 1 failed, 64 wrong usage (not root, a program missing).
+
+    Examples:
+      lemonade-deploy lab up
+      lemonade-deploy lab up --hosts 3 --engine light --profile lab3=no-gpu
+    """
     with _lab() as lab:
         names = [f"lab{number}" for number in range(1, hosts + 1)]
         existing = {host.record.name: host.record.profile for host in lab.hosts()}
@@ -81,12 +110,20 @@ def up(
         print(f"Next: lemonade-deploy site.yml -i {shlex.quote(str(lab.inventory_path))}")
 
 
-@app.command("list", epilog="Examples:  lab list   ·   lab list --json")
-def list_hosts(as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False) -> None:
-    """Show the hosts: profile, address, what booted, which engine, and what is simulated."""
+@app.command("list", cls=Page)
+def list_hosts(json_output: Json = False) -> None:
+    """Usage: lemonade-deploy lab list [--json]
+
+    Show the hosts: profile, address, state (running, off, or stuck in its boot), the
+    kernel and driver that booted and why, the engine, and what is simulated.
+
+    Examples:
+      lemonade-deploy lab list
+      lemonade-deploy lab list --json | jq .hosts.lab1.reason
+    """
     envelope = Envelope("lab", sys.argv[1:])
     with _lab() as lab:
-        if as_json:
+        if json_output:
             reports = {host.record.name: host_report(host) for host in lab.hosts()}
             write(
                 envelope.document(
@@ -101,14 +138,22 @@ def list_hosts(as_json: Annotated[bool, typer.Option("--json", help="One JSON do
 
 @app.command(
     "exec",
+    cls=Page,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-    epilog="Examples:  lab exec lab1 -- uname -r   ·   lab exec lab1 -- sudo lspci -nn",
 )
 def exec_command(
-    host: Annotated[str, typer.Argument(help="Name of the host.")],
-    command: Annotated[list[str], typer.Argument(help="Program and arguments, after --.")],
+    host: Annotated[str, typer.Argument(metavar="HOST")],
+    command: Annotated[list[str], typer.Argument(metavar="CMD")],
 ) -> None:
-    """Run a command on a host as the user deploy (sudo needs no password); returns its exit code."""
+    """Usage: lemonade-deploy lab exec HOST -- CMD [ARG]...
+
+    Run a command on a host over ssh as the user deploy (sudo needs no password).
+    Exit: the command's own code; 64 where there is no such host.
+
+    Examples:
+      lemonade-deploy lab exec lab1 -- uname -r
+      lemonade-deploy lab exec lab1 -- sudo journalctl -u lemond -n 20
+    """
     with _lab() as lab:
         argv = lab.host(host).ssh([shlex.join(_without_dashes(command))])
         if sys.stdin.isatty():
@@ -121,26 +166,48 @@ def _without_dashes(command: Sequence[str]) -> list[str]:
     return list(command[1:] if command and command[0] == "--" else command)
 
 
-@app.command(epilog="Examples:  lab inventory   ·   ansible all -i $(lemonade-deploy lab inventory) -m ping")
+@app.command(cls=Page)
 def inventory() -> None:
-    """Print the path of the hosts' inventory."""
+    """Usage: lemonade-deploy lab inventory
+
+    Print the path of the hosts' inventory. lemonade-deploy.lock lies beside it.
+
+    Examples:
+      lemonade-deploy lab inventory
+      lemonade-deploy doctor -i $(lemonade-deploy lab inventory)
+    """
     with _lab() as lab:
         if not lab.hosts():
             raise LabUsageError("no lab host is up; bring one up with `lemonade-deploy lab up`")
         print(lab.inventory_path)
 
 
-@app.command(epilog="Examples:  lab reset lab1   ·   lab reset lab2")
-def reset(host: Annotated[str, typer.Argument(help="Name of the host.")]) -> None:
-    """Give a host a fresh disk of its profile and boot it; address and host key stay."""
+@app.command(cls=Page)
+def reset(host: Annotated[str, typer.Argument(metavar="HOST")]) -> None:
+    """Usage: lemonade-deploy lab reset HOST
+
+    Give a host a fresh disk of its profile and boot it. Address and host key stay.
+
+    Examples:
+      lemonade-deploy lab reset lab1
+      lemonade-deploy lab reset lab2
+    """
     with _lab() as lab:
         lab.reset(host)
 
 
-@app.command(epilog="Examples:  lab down   ·   lab down --purge")
-def down(
-    purge: Annotated[bool, typer.Option(help="Delete keys, inventory and everything cached, too.")] = False,
-) -> None:
-    """Remove all hosts and put back what the lab changed on this machine."""
+@app.command(cls=Page)
+def down(purge: Annotated[bool, typer.Option("--purge")] = False) -> None:
+    """Usage: lemonade-deploy lab down [--purge]
+
+    Remove all hosts and put back what the lab changed on this machine (network,
+    sysctl). Fine where nothing is up, and after a crash.
+
+      --purge   delete keys, inventory and everything cached, too
+
+    Examples:
+      lemonade-deploy lab down
+      lemonade-deploy lab down --purge
+    """
     with _lab() as lab:
         lab.down(purge=purge)
