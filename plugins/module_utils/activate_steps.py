@@ -64,7 +64,7 @@ def prepare(host: Host, situation: Situation) -> list[Change]:
     """
     due = situation.due
     changes = plan(situation)
-    if due.kernel is not None and situation.running != due.kernel and due.tries >= activation.MAX_TRIES:
+    if due.kernel is not None and situation.running != due.kernel and _used_up(host, due):
         grub.clear_next(host)
         raise Refused(
             f"kernel {due.kernel} was booted {due.tries} times and never came up: {situation.running} runs",
@@ -82,14 +82,19 @@ def prepare(host: Host, situation: Situation) -> list[Change]:
     return [change for change in changes if change.object == "initramfs"]
 
 
+def _used_up(host: Host, due: Due) -> bool:
+    return due.tries >= activation.MAX_TRIES and due.tried != activation.boot_id(host)
+
+
 def _next_boot(host: Host, due: Due, situation: Situation) -> None:
-    tries = due.tries
+    now = activation.boot_id(host)
     if due.kernel is not None and due.kernel != situation.running:
         state = grub.read(host)
         if state is not None and state.next_release() != due.kernel:
             grub.set_next(host, due.kernel)
-        tries += 1
-    activation.save(host, replace(due, reboot=situation.reboot, tries=tries))
+        if due.tried != now:
+            due = replace(due, tries=due.tries + 1, tried=now)
+    activation.save(host, replace(due, reboot=situation.reboot))
 
 
 def prove(host: Host, wish: ProofWish, timeout: float) -> list[dict[str, str]]:

@@ -27,6 +27,7 @@ MAX_TRIES = 2
 class Due:
     """``kernel``: release to be booted once and made the default; ``tries``: boots begun for it.
 
+    ``tried`` is the boot in which the last try was begun: asking again in it is no further try.
     ``boot_id`` is the boot in which the marker was last written: reasons for a reboot count only
     in that boot, as any later one has made up for them.
     """
@@ -35,6 +36,7 @@ class Due:
     reboot: tuple[str, ...] = ()
     kernel: str | None = None
     tries: int = 0
+    tried: str = ""
     boot_id: str = ""
 
     def __bool__(self) -> bool:
@@ -55,6 +57,7 @@ def parse(value: Any) -> Due:
         tuple(str(reason) for reason in value.get("reboot", [])),
         str(kernel) if kernel else None,
         int(value.get("tries", 0)),
+        str(value.get("tried", "")),
         str(value.get("boot_id", "")),
     )
 
@@ -70,6 +73,7 @@ def union(dues: Iterable[Due]) -> Due:
             reasons,
             due.kernel or together.kernel,
             max(together.tries, due.tries) if same_kernel else due.tries,
+            due.tried or together.tried if same_kernel else due.tried,
             due.boot_id or together.boot_id,
         )
     return together
@@ -106,7 +110,7 @@ def read_due(host: Host) -> list[str]:
 
 def save(host: Host, due: Due) -> None:
     """Write the marker and bring it to the disk."""
-    record = {**due.public(), "tries": due.tries, "boot_id": boot_id(host)}
+    record = {**due.public(), "tries": due.tries, "tried": due.tried, "boot_id": boot_id(host)}
     host.write(paths.ACTIVATION_DUE, json.dumps(record, indent=1) + "\n")
     folder = os.open(host.path(os.path.dirname(paths.ACTIVATION_DUE)), os.O_RDONLY)
     try:

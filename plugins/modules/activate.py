@@ -35,7 +35,7 @@ options:
     description: Wanted GTT limit in pages of 4 KiB. Left out, it is not looked at.
     type: int
   pending:
-    description: RV(activation) results of the roles before, so that check mode predicts the same as a run.
+    description: The C(activation) results of the roles before, so that check mode predicts the same as a run.
     type: list
     elements: dict
     default: []

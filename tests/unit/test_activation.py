@@ -62,7 +62,7 @@ def names(changes: Sequence[Change]) -> list[tuple[str, str]]:
 
 @given(DUES)
 def test_a_record_comes_back_as_it_was(due: Due) -> None:
-    record = json.loads(json.dumps({**due.public(), "tries": due.tries}))
+    record = json.loads(json.dumps({**due.public(), "tries": due.tries, "tried": due.tried}))
     assert activation.parse(record) == due
 
 
@@ -178,12 +178,22 @@ def test_a_kernel_that_failed_twice_is_not_tried_again(tmp_path: Path) -> None:
     box = good(tmp_path, OLD_KERNEL, None)
     grub.follow_saved(box.host)
     grub.set_next(box.host, GOOD_KERNEL)
-    activation.save(box.host, Due(kernel=GOOD_KERNEL, tries=activation.MAX_TRIES))
+    activation.save(box.host, Due(kernel=GOOD_KERNEL, tries=activation.MAX_TRIES, tried="0000-0"))
     situation = activate_steps.look(box.host, WISH, [Due(kernel=GOOD_KERNEL)])
     with pytest.raises(Refused, match="booted 2 times"):
         activate_steps.prepare(box.host, situation)
     state = grub.read(box.host)
     assert state is not None and state.next_release() == ""
+
+
+def test_asking_again_in_the_same_boot_is_no_further_try(tmp_path: Path) -> None:
+    box = good(tmp_path, OLD_KERNEL, None)
+    grub.follow_saved(box.host)
+    for expected, number in ((1, 1), (1, 1), (2, 2), (2, 2)):
+        boot(box, number)
+        situation = activate_steps.look(box.host, WISH, [Due(kernel=GOOD_KERNEL)])
+        activate_steps.prepare(box.host, situation)
+        assert activation.load(box.host).tries == expected
 
 
 def test_after_the_proof_the_kernel_becomes_the_default_and_nothing_is_due(tmp_path: Path) -> None:
