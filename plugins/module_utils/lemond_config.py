@@ -10,16 +10,17 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from . import paths
 from .host import Host
+from .lemond_overrides import CONFIG_FILES, Override, shown
 from .module import Refused
 
 STATE_DIR = "/var/lib/lemonade"  # lemond's home and StateDirectory (sysusers file of the package)
-USER_CONFIG = STATE_DIR + "/config.json"
+USER_CONFIG = CONFIG_FILES[0]
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 13305  # since v10.1.0 (lemonade commit b25437ca2)
 
@@ -110,28 +111,34 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield f"{prefix}{key}", value
 
 
-def findings(settings: Settings, effective: Mapping[str, Any]) -> list[dict[str, str]]:
+def findings(
+    settings: Settings, effective: Mapping[str, Any], overridden: Sequence[Override] = ()
+) -> list[dict[str, str]]:
     """A ``config-overridden`` finding for each setting of ours that lemond does not follow.
 
-    *effective* is the answer of GET /internal/config.
+    *effective* is the answer of GET /internal/config. What *overridden* (config.json) explains is told in
+    preflight's words, so that a run tells it once.
     """
-    actual = dict(leaves(effective))
-    return [
-        {
-            "id": "config-overridden",
-            "severity": "warning",
-            "found": f"lemond uses {key} = {actual.get(key)!r}, not {wanted!r} from {paths.LEMOND_DEFAULTS}",
-            "remedy": f"Run `lemonade config set {key}={_cli(wanted)}`, or remove {key} from {USER_CONFIG} "
-            "and restart lemond; or set the inventory to the value you want.",
-            "source": USER_CONFIG,
-        }
-        for key, wanted in leaves(document(settings))
-        if actual.get(key) != wanted
-    ]
-
-
-def _cli(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    actual, explained = dict(leaves(effective)), {one.key: one for one in overridden}
+    found = []
+    for key, wanted in leaves(document(settings)):
+        if actual.get(key) == wanted:
+            continue
+        one = explained.get(key)
+        text = f"lemond uses {key} = {shown(key, actual.get(key))}, ours is {shown(key, wanted)}"
+        if one is not None:
+            text = f"{one.path} line {one.line}: {key} is {one.value}, ours is {one.ours}"
+        found.append(
+            {
+                "id": "config-overridden",
+                "severity": "warning",
+                "found": text,
+                "remedy": f"Remove {key} from lemond's config.json (see `lemonade config`) and restart "
+                "lemond, or give the inventory the value you want.",
+                "source": one.path if one else paths.LEMOND_DEFAULTS,
+            }
+        )
+    return found
 
 
 def endpoint(host: str, port: int) -> str:

@@ -57,7 +57,8 @@ def _line_of(text: str, key: str) -> int:
     return text.count("\n", 0, match.start()) + 1 if match else 1
 
 
-def _shown(key: str, value: Any) -> str:
+def shown(key: str, value: Any) -> str:
+    """A setting for people, as JSON, unless it may be a secret."""
     text = json.dumps(value)
     return "(not shown)" if _SECRET.search(key) or _SECRET_WORD.search(text) else text
 
@@ -73,7 +74,7 @@ def overrides(host: Host) -> list[Override]:
         if theirs is None:
             continue
         found += [
-            Override(path, _line_of(theirs[0], key), key, _shown(key, value), _shown(key, mine))
+            Override(path, _line_of(theirs[0], key), key, shown(key, value), shown(key, mine))
             for key, value, mine in _differences(ours[1], theirs[1])
         ]
     return found

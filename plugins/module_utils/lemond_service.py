@@ -13,6 +13,7 @@ from .change import Call, Change, Command, Operation, Remove, WriteFile
 from .host import Host
 from .lemond_api import Lemond, wait_alive
 from .lemond_log import service_errors
+from .lemond_overrides import overrides
 from .module import Refused
 from .systemd import UnitState
 
@@ -167,7 +168,7 @@ def _await_live(host: Host, endpoint: str) -> None:
     )
 
 
-def findings(client: Lemond, settings: lemond_config.Settings) -> list[dict[str, str]]:
+def findings(host: Host, client: Lemond, settings: lemond_config.Settings) -> list[dict[str, str]]:
     """What lemond makes of *settings*, read back from it. Raises Refused where it does not say."""
     answer = client.get("/internal/config")
     if not answer.ok or not isinstance(answer.body, dict):
@@ -175,7 +176,7 @@ def findings(client: Lemond, settings: lemond_config.Settings) -> list[dict[str,
             f"lemond does not tell its settings (GET /internal/config: {answer.error}).",
             "Where LEMONADE_ADMIN_API_KEY is set in /etc/default/lemond, remove it: the API key covers it.",
         )
-    return lemond_config.findings(settings, answer.body)
+    return lemond_config.findings(settings, answer.body, overrides(host))
 
 
 def link_cache(host: Host) -> None:

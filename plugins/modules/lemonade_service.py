@@ -160,7 +160,7 @@ def main() -> None:
         settled = not (module.check_mode and changes)
         return {
             "endpoint": endpoint,
-            "findings": lemond_service.findings(Lemond(endpoint, given["api_key"]), settings)
+            "findings": lemond_service.findings(host, Lemond(endpoint, given["api_key"]), settings)
             if settled
             else [],
             "drop_ins": list(systemd.show(host, lemond_service.UNIT).drop_ins),

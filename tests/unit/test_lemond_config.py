@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from lemonade_deploy.domain import lemond_config as config
 from lemonade_deploy.domain import paths
 from lemonade_deploy.domain.host import Host
+from lemonade_deploy.domain.lemond_overrides import overrides
 from lemonade_deploy.domain.module import Refused
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,7 +89,21 @@ def test_overridden_settings_are_found() -> None:
     found = config.findings(settings, effective)
     assert [finding["id"] for finding in found] == ["config-overridden"] * 2
     assert "ctx_size" in found[0]["found"]
-    assert found[1]["remedy"].startswith(f"Run `lemonade config set vllm.rocm_bin={paths.LAUNCHER}`")
+    assert found[1]["found"] == f'lemond uses vllm.rocm_bin = "builtin", ours is "{paths.LAUNCHER}"'
+
+
+def test_an_override_is_told_in_the_words_of_preflight_and_secrets_are_not(tmp_path: Path) -> None:
+    host = Host(str(tmp_path))
+    settings = config.Settings(vllm_args="--api-key sesame")
+    host.write(paths.LEMOND_DEFAULTS, config.text(settings))
+    host.write(config.USER_CONFIG, '{\n"vllm": {"args": "--api-key open"},\n"port": 9999}')
+    effective = config.merged(config.document(settings), json.loads(host.read(config.USER_CONFIG) or ""))
+    found = config.findings(settings, effective, overrides(host))
+    assert [one["source"] for one in found] == [config.USER_CONFIG] * 2
+    assert found[0]["found"] == f"{config.USER_CONFIG} line 3: port is 9999, ours is 13305"
+    assert "sesame" not in str(found)
+    assert "open" not in str(found[1])
+    assert "sesame" not in str(config.findings(settings, effective))
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\n\r\0"), min_size=1))
