@@ -132,7 +132,7 @@ from ansible_collections.lemonade.deploy.plugins.module_utils.module import Refu
 ARGUMENTS: dict[str, Any] = {
     "model": {"type": "str", "required": True},
     "prompt": {"type": "str", "default": "What is 2+2?"},
-    "max_tokens": {"type": "int", "default": 256},
+    "max_tokens": {"type": "int", "default": 256, "no_log": False},
     "timeout": {"type": "int", "default": 1800},
     "recipe": {"type": "str", "default": "vllm"},
     "endpoint": {"type": "str", "default": ""},
