@@ -9,7 +9,10 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from lemonade_deploy.domain.gfx import FAMILIES
+
 from . import cleanup, inventory, keys, servers, state
+from .hardware import MACHINES
 from .host import Host, furnish
 from .layers import layers
 from .network import Network
@@ -19,6 +22,8 @@ from .say import say, step
 from .services.assembly import Services
 from .shell import Completed, LabUsageError, check_machine, run
 from .state import HostRecord, LabState
+
+DEFAULT_FAMILY = "gfx1151"
 
 
 class Lab:
@@ -134,8 +139,11 @@ class Lab:
 
     def _make_engines(self, now: LabState) -> None:
         """Bundles and models of every engine in use, and the lock file for all of them."""
-        engines = dict.fromkeys(host.engine for host in now.hosts.values())
-        inventory.write_lock([servers.make_engine(engine) for engine in engines])
+        families: dict[str, set[str]] = {}
+        for host in now.hosts.values():
+            wanted = {FAMILIES[gpu.gfx] for gpu in MACHINES[find(host.profile).hardware].gpus}
+            families.setdefault(host.engine, set()).update(wanted or {DEFAULT_FAMILY})
+        inventory.write_lock([servers.make_engine(name, sorted(found)) for name, found in families.items()])
 
     def _install_once(self, host: Host, served: Services) -> None:
         if not (host.folder / "lower.json").exists():

@@ -27,6 +27,10 @@ PROFILES = {
         Profile("strix-halo-dark", "strix-halo", "dark"),
         Profile("strix-halo-clean", "strix-halo", "clean"),
         Profile("no-gpu", "no-gpu", "clean"),
+        Profile("strix-point", "strix-point", "clean"),
+        Profile("rdna3-7900xtx", "rdna3-7900xtx", "clean"),
+        Profile("rdna4-9070xt", "rdna4-9070xt", "clean"),
+        Profile("hybrid", "hybrid", "clean"),
     )
 }
 

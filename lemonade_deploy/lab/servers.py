@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from . import engine, services
@@ -21,7 +22,6 @@ from .state import LabState, read_json, write_json
 
 MODULE = f"{services.__name__}.server"
 HOOKS = f"{__package__}.modelhub"
-FAMILIES = ("gfx1151",)
 
 
 def www() -> Path:
@@ -39,9 +39,9 @@ def make_archives() -> Services:
     return build_services(cache_dir(), www(), say)
 
 
-def make_engine(name: str) -> engine.EngineRelease:
-    """Bundle and models of an engine; made once, laid out in :func:`www`."""
-    made = engine.build(cache_dir(), www(), name, FAMILIES)
+def make_engine(name: str, families: Sequence[str]) -> engine.EngineRelease:
+    """Bundles (one a GPU family) and models of an engine; made once, laid out in :func:`www`."""
+    made = engine.build(cache_dir(), www(), name, families)
     write_json(_engines(), {**engine_versions(), made.engine: made.version})
     return made
 
