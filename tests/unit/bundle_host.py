@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A host in a folder, for tests of the bundle layer; also a program to be killed.
 
-As a program: ``bundle_host.py ROOT URL RELEASE.json KEEP`` does what the module does.
+As a program: ``bundle_host.py ROOT URL RELEASE.json KEEP [STEP]`` does what the module does, kills
+itself before the STEP-th change of the file system, and prints how many there were.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,8 @@ from lemonade_deploy.domain.host import Host
 from lemonade_deploy.domain.lock import Release, document, parse
 from lemonade_deploy.domain.manifest import of_tree
 from lemonade_deploy.domain.paths import BUNDLE_CURRENT, BUNDLE_ROOT, CACHE_DIR
+
+CHANGES = ("open", "os.rename", "os.mkdir", "os.link", "os.symlink", "os.remove", "os.rmdir", "os.chmod")
 
 
 def no_check(_host: Host, _tree: str, _family: str) -> None:
@@ -86,10 +91,24 @@ def as_json(release: Release) -> str:
 
 def main(argv: list[str]) -> None:
     """Run once, slowly enough to be killed in any stage."""
-    root, url, lock, keep = argv
+    root, url, lock, keep, step = *argv, *["0"][len(argv) - 4 :]
     content: Any = json.loads(Path(lock).read_text())
     (release,) = parse(content).values()
+    seen = [0]
+    sys.addaudithook(lambda event, arguments: die_at(seen, int(step), root, event, arguments))
     Box(Path(root), url).run(release, int(keep))
+    print(seen[0])
+
+
+def die_at(seen: list[int], step: int, root: str, event: str, arguments: tuple[Any, ...]) -> None:
+    """An audit hook: Python announces renames, links, removals and opened files before they happen."""
+    if event not in CHANGES or not any(str(argument).startswith(root) for argument in arguments[:2]):
+        return
+    if event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+        return
+    seen[0] += 1
+    if seen[0] == step:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -81,3 +81,31 @@ def test_killed_anywhere_it_is_old_or_new(tmp_path: Path, kills: int) -> None:
         assert unfinished > 0, "no kill hit the interesting part"
         box.run(new, keep=0)
         box.assert_whole(new)
+
+
+@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.full)])
+def test_killed_before_each_change_of_the_file_system(tmp_path: Path, stride: int) -> None:
+    program = Path(__file__).with_name("bundle_host.py")
+    with serving() as server:
+        box = Box(tmp_path / "host", server.url)
+        old = publish(server, tar_gz(bundle_members(1, 50_000)), tag=OLD)[0]
+        new = publish(server, tar_gz(bundle_members(2, 50_000)), tag=NEW)[0]
+        entry = tmp_path / "new.json"
+        entry.write_text(as_json(new))
+        argv = [sys.executable, str(program), str(box.root), server.url, str(entry), "0"]
+        box.run(old)
+        whole = subprocess.run(argv, check=True, capture_output=True, text=True)
+        steps = int(whole.stdout)
+        assert steps > 30
+        states = set()
+        for step in [*range(1, steps - 5, stride), *range(steps - 5, steps + 1)]:
+            shutil.rmtree(box.root)
+            box.root.mkdir()
+            box.run(old)
+            killed = subprocess.run([*argv, str(step)], check=False)
+            assert killed.returncode == -9
+            assert_old_or_new(box, (old, new))
+            states.add((box.current, box.place(NEW).exists()))
+            box.run(new, keep=0)
+            box.assert_whole(new)
+        assert states == {(OLD, False), (OLD, True), (NEW, True)}
