@@ -14,7 +14,7 @@ from lemonade_deploy.domain.gfx import FAMILIES
 from . import cleanup, inventory, keys, servers, state
 from .hardware import MACHINES
 from .host import Host, furnish
-from .layers import layers
+from .layers import clear, layers
 from .network import Network
 from .paths import cache_dir, state_dir
 from .profiles import DEFAULT_PROFILE, find
@@ -124,6 +124,7 @@ class Lab:
             for name, end in ends.items():
                 end.result()
                 del now.hosts[name]
+            clear(self.network)
             servers.stop(now, self.network)
             self.network.take_down()
             self.inventory_path.unlink(missing_ok=True)

@@ -7,11 +7,12 @@ import hashlib
 import json
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 from . import cgroup
-from .host import mount_overlay, unmount
-from .network import Network
+from .host import kill, mount_overlay, unmount
+from .network import Network, pids_in
 from .paths import cache_dir
 from .recipes import Recipe, Step, recipes
 from .root import base_root
@@ -62,7 +63,7 @@ def _without_date(release: Path) -> str:
 
 def _build(recipe: Recipe, done: Path, lower: list[Path], network: Network, served: Services) -> None:
     done.parent.mkdir(parents=True, exist_ok=True)
-    netns = f"{network.services_netns}-builder"
+    netns = _builder_netns(network)
     network.plug(netns, f"ll{network.number}-build", f"{network.prefix}.{BUILDER_HOST}")
     building = Path(tempfile.mkdtemp(prefix=f".{recipe.name}-", dir=done.parent))
     root = building / "root"
@@ -84,6 +85,27 @@ def _build(recipe: Recipe, done: Path, lower: list[Path], network: Network, serv
     for part in ("work", "root", "view"):
         shutil.rmtree(building / part)
     building.rename(done)
+
+
+def _builder_netns(network: Network) -> str:
+    return f"{network.services_netns}-builder"
+
+
+def clear(network: Network) -> None:
+    """Remove what a preparation left behind that was killed in the middle; idempotent."""
+    netns = _builder_netns(network)
+    while pids := pids_in(netns):
+        for pid in pids:
+            kill(pid)
+        time.sleep(0.05)
+    for unfinished in (cache_dir() / "layers").glob(".*-*"):
+        recipe = unfinished.name[1:].partition("-")[0]
+        with exclusive(unfinished.parent / f"{recipe}.lock", f"prepares the state {recipe!r}"):
+            if unfinished.is_dir():
+                unmount(unfinished / "root")
+                shutil.rmtree(unfinished)
+    cgroup.remove(netns)
+    network.unplug(netns)
 
 
 def _prepare(root: Path, recipe: Recipe, network: Network, served: Services) -> None:
