@@ -35,14 +35,19 @@ NEEDED = {
     "zstd": "zstd",
 }
 
+NEEDED_FILES = {"/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring"}
+
 
 def check_machine() -> None:
-    """Root and the needed programs, or LabUsageError in one line."""
+    """Root and the needed packages, or LabUsageError in one line."""
     if os.geteuid() != 0:
         raise LabUsageError("the lab boots systemd hosts and needs root: run the same command with sudo")
-    packages = sorted({deb for program, deb in NEEDED.items() if shutil.which(program) is None})
+    packages = sorted(
+        {deb for program, deb in NEEDED.items() if shutil.which(program) is None}
+        | {deb for path, deb in NEEDED_FILES.items() if not Path(path).exists()}
+    )
     if packages:
-        raise LabUsageError(f"programs are missing; install them: apt-get install {' '.join(packages)}")
+        raise LabUsageError(f"the lab misses packages; install them: apt-get install {' '.join(packages)}")
 
 
 @dataclass(frozen=True)
