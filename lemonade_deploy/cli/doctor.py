@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from lemonade_deploy import playbooks
@@ -116,25 +117,39 @@ def _sorted(findings: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def show(console: Console, hosts: Sequence[HostRun]) -> None:
     """Findings per host, errors first, each with its remedy."""
     for host in hosts:
-        counts = {name: sum(f.get("severity") == name for f in host.findings) for name in SEVERITIES}
-        told = ", ".join(
-            f"{number} {name}{'s' if number > 1 else ''}" for name, number in counts.items() if number
-        )
-        console.print(Text.assemble((host.name, "bold"), f": {told or 'nothing to say'}"))
+        console.print(Text.assemble((host.name, "bold"), f": {_counts(host)}"))
         if host.failure:
-            console.print(Text(f"  {host.status}: {host.failure.message}", "bold red"))
-            if host.failure.remedy:
-                console.print(Text(f"  → {host.failure.remedy}"))
+            _block(console, Text("failed", "bold red"), host.failure.message, host.failure.remedy)
         for finding in _sorted(host.findings):
             severity = str(finding.get("severity"))
-            line = Text(f"  {severity:<8}", SEVERITIES.get(severity, ""))
             source = f"  ({finding['source']})" if finding.get("source") else ""
-            console.print(line.append(f"{finding.get('id')}: {finding.get('found')}{source}", ""))
-            if finding.get("remedy"):
-                console.print(Text(f"          → {finding['remedy']}"))
-        _decision(console, host)
+            told = f"{finding.get('id')}: {finding.get('found')}{source}"
+            _block(
+                console, Text(severity, SEVERITIES.get(severity, "")), told, str(finding.get("remedy") or "")
+            )
+        for reason in (host.decision or {}).get("reasons") or []:
+            _block(console, Text("decided", "dim"), str(reason), "")
 
 
-def _decision(console: Console, host: HostRun) -> None:
-    for reason in (host.decision or {}).get("reasons") or []:
-        console.print(Text(f"  decided: {reason}", "dim"))
+def _counts(host: HostRun) -> str:
+    """``2 errors, 1 info``."""
+    if host.failure:
+        return "it could not be looked at"
+    numbers = {name: sum(f.get("severity") == name for f in host.findings) for name in SEVERITIES}
+    told = [f"{number} {name}{'s' if number > 1 else ''}" for name, number in numbers.items() if number]
+    return ", ".join(told) or "nothing stands in the way"
+
+
+def _block(console: Console, label: Text, text: str, remedy: str) -> None:
+    """A label and an indented text; in a pipe every text stays one line, for grep."""
+    lines = [text, *([f"→ {remedy}"] if remedy else [])]
+    if not console.is_terminal:
+        for number, line in enumerate(lines):
+            console.print(Text(f"  {label.plain if number == 0 else '':<8}{line}"))
+        return
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(width=9)
+    grid.add_column()
+    for number, line in enumerate(lines):
+        grid.add_row(Text("  ").append(label) if number == 0 else "", Text(line))
+    console.print(grid)

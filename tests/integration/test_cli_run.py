@@ -6,6 +6,7 @@ A module beside the playbook returns what it is given, in the keys of our own mo
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ import pytest
 import yaml
 
 import lemonade_deploy
+from lemonade_deploy.cli.main import dispatch
 from lemonade_deploy.domain.paths import STATE_DIR
 
 from .kit import Ran
@@ -127,15 +129,10 @@ def everything() -> list[dict[str, Any]]:
             rebooted=True,
             kernel="7.0.0-31-generic",
             gpu=[{**GPU, "pci": "x"}],
-        ),
-        told(
-            "bundle",
-            changed=False,
-            changes=[],
             bundle={"tag": "vllm1-gfx1151", "path": "/opt/x", "digest": "sha256:1"},
+            endpoint="http://127.0.0.1:13305/api/v1",
+            load_seconds=61.5,
         ),
-        told("serve", changed=False, changes=[], endpoint="http://127.0.0.1:13305/api/v1"),
-        told("load", changed=False, changes=[], load_seconds=61.5),
         told("ask", changed=False, changes=[], inference=INFERENCE),
     ]
 
@@ -351,18 +348,23 @@ USAGE = [
 
 
 @pytest.mark.parametrize(("argv", "says"), USAGE, ids=[" ".join(argv) for argv, _ in USAGE])
-def test_mistakes_exit_64_before_any_host_is_touched(folder: Path, argv: list[str], says: str) -> None:
-    play(
-        folder,
-        {
-            "name": "touch",
-            "ansible.builtin.copy": {"dest": f"{folder}/touched", "content": "", "mode": "0600"},
-        },
-    )
+def test_mistakes_exit_64_before_any_host_is_touched(
+    folder: Path,
+    argv: list[str],
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    touch = {"ansible.builtin.copy": {"dest": f"{folder}/touched", "content": "", "mode": "0600"}}
+    play(folder, touch)
     (folder / "broken.yml").write_text("all:\n\t- x\n")
     (folder / "broken.ini").write_text("[x]\na\n[x:varz]\nb\n")
     (folder / "badplay.yml").write_text("- hosts: all\n  tas: []\n")
-    ran = command(folder, *argv, "--json")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["lemonade-deploy", *argv, "--json"])
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    code = dispatch([*argv, "--json"])
+    ran = Ran(code, *capsys.readouterr())
     error = document(ran)["error"]
     assert ran.rc == 64
     assert says in error["message"] + error["remedy"]
