@@ -65,6 +65,7 @@ class Lab:
             find(profile)
         with state.locked() as now:
             self.network.bring_up()
+            now.network = self.network.number
             for name, profile in profiles.items():
                 if name not in now.hosts:
                     now.hosts[name] = HostRecord(name, now.free_index(), profile, engine)
@@ -127,6 +128,7 @@ class Lab:
             clear(self.network)
             servers.stop(now, self.network)
             self.network.take_down()
+            now.network = None
             self.inventory_path.unlink(missing_ok=True)
         if not purge:
             cleanup.prune()

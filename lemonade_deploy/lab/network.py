@@ -10,7 +10,7 @@ from pathlib import Path
 from .paths import state_dir
 from .say import say
 from .shell import LabError, LabUsageError, run
-from .state import HostRecord, exclusive, read_json, write_json
+from .state import HostRecord, exclusive, load, read_json, write_json
 
 # systemd in every host takes inotify instances; at the kernel's 128 about 29 hosts come up.
 INOTIFY = "fs.inotify.max_user_instances"
@@ -29,14 +29,16 @@ class Network:
 
     @classmethod
     def current(cls) -> Network:
-        """The network of the lab in this state folder: the one it has, the wanted one, or a free one."""
+        """The network of the lab in this state folder: the one it has or had, the wanted one, or a free one."""
         owners = _owners()
         for number, owner in owners.items():
             if owner == _me():
                 return cls(number)
-        wanted = os.environ.get("LEMONADE_LAB_NUMBER")
+        wanted = load().network
+        if wanted is None and "LEMONADE_LAB_NUMBER" in os.environ:
+            wanted = int(os.environ["LEMONADE_LAB_NUMBER"])
         if wanted is not None:
-            return cls(int(wanted))
+            return cls(wanted)
         return cls(next(number for number in range(MOST_LABS) if number not in owners))
 
     @property

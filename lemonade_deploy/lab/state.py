@@ -31,6 +31,7 @@ class LabState:
 
     hosts: dict[str, HostRecord] = field(default_factory=dict)
     services: dict[str, int] | None = None  # Process of the lab's servers
+    network: int | None = None  # number of its network, which stands on the hosts' disks, too
 
     def free_index(self) -> int:
         """The lowest index that no host has."""
@@ -65,7 +66,7 @@ def load() -> LabState:
     if raw is None:
         return LabState()
     hosts = {name: HostRecord(**host) for name, host in raw["hosts"].items()}
-    return LabState(hosts, raw["services"])
+    return LabState(hosts, raw["services"], raw.get("network"))
 
 
 def save(state: LabState) -> None:

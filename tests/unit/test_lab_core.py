@@ -133,6 +133,10 @@ def test_each_state_folder_has_its_own_network(
     Network.current().bring_up()
     monkeypatch.delenv("LEMONADE_LAB_NUMBER")
     assert Network.current().number == 7
+    with state.locked() as now:  # hosts stand, and the machine was booted anew: nothing is claimed
+        now.network = 7
+    (network.RUN / "network-7").unlink()
+    assert Network.current().number == 7
     monkeypatch.setenv("LEMONADE_LAB_DIR", str(tmp_path / "state"))
     assert Network.current().number == 0
 
