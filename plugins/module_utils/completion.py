@@ -37,6 +37,23 @@ class Inference:
         }
 
 
+def full_name(client: Lemond, model: str) -> str:
+    """The name a completion must use: for an own registration only the one with ``user.`` works.
+
+    lemond lists it without (lemonade issues 2610, 2649). Raises Refused where it knows no such model.
+    """
+    if not model:
+        raise Refused("There is no model to ask.", "Set models_wanted, or verify_model.")
+    entry = client.model(model)
+    if entry is None:
+        raise Refused(
+            f"lemond has no model {model}.",
+            f"It has: {', '.join(client.model_names()[:8]) or 'none at all'}.",
+        )
+    own = "custom" in (entry.get("labels") or [])
+    return f"user.{model}" if own and not model.startswith("user.") else model
+
+
 def ask(client: Lemond, model: str, prompt: str, max_tokens: int, timeout: float) -> Inference:
     """One greedy completion; ``timeout`` in seconds. Raises Refused where it is none to be content with."""
     body = {

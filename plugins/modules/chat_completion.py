@@ -16,7 +16,7 @@ description:
   - Changes nothing.
 options:
   model:
-    description: Name in lemond, as in a completion (C(user.) included).
+    description: Name in lemond; an own registration may be named without C(user.).
     type: str
     required: true
   prompt:
@@ -141,12 +141,13 @@ ARGUMENTS: dict[str, Any] = {
 
 def prove(host: Host, client: Lemond, given: dict[str, Any]) -> dict[str, Any]:
     """The completion and the engine behind it. Raises Refused, LemondUnreachable."""
-    answer = completion.ask(client, given["model"], given["prompt"], given["max_tokens"], given["timeout"])
-    entry = client.loaded(given["model"])
+    model = completion.full_name(client, given["model"])
+    answer = completion.ask(client, model, given["prompt"], given["max_tokens"], given["timeout"])
+    entry = client.loaded(model)
     if entry is None or entry.get("recipe") != given["recipe"]:
         recipe = entry.get("recipe") if entry else "none"
         raise Refused(
-            f"{given['model']} answers, but by lemond's recipe {recipe}, not {given['recipe']}.",
+            f"{model} answers, but by lemond's recipe {recipe}, not {given['recipe']}.",
             "Choose a model of that recipe in models_wanted.",
         )
     process = engine.read(host, entry)

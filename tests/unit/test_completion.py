@@ -107,6 +107,30 @@ def test_what_is_no_answer(server: Server, reply: tuple[int, Any], why: str) -> 
         ask(server)
 
 
+@pytest.mark.parametrize(
+    ("given", "labels", "name"),
+    [
+        ("Small", ["chat", "custom"], "user.Small"),
+        ("user.Small", ["custom"], "user.Small"),
+        ("Big", ["chat"], "Big"),
+    ],
+)
+def test_own_models_are_asked_by_their_full_name(
+    server: Server, given: str, labels: list[str], name: str
+) -> None:
+    client = Lemond(f"http://127.0.0.1:{server.server_port}")
+    server.reply = (200, {"id": given, "labels": labels})
+    assert completion.full_name(client, given) == name
+
+
+def test_a_model_that_lemond_does_not_know(server: Server) -> None:
+    server.reply = (404, {"error": {"message": "not found"}})
+    with pytest.raises(Refused, match="no model Small"):
+        completion.full_name(Lemond(f"http://127.0.0.1:{server.server_port}"), "Small")
+    with pytest.raises(Refused, match="no model to ask"):
+        completion.full_name(Lemond("http://127.0.0.1:1"), "")
+
+
 def test_nothing_listens() -> None:
     with pytest.raises(LemondUnreachable, match=r"127\.0\.0\.1:1"):
         Lemond("http://127.0.0.1:1").get("/live")

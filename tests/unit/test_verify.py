@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
+import lemonade_deploy
+from lemonade_deploy.envelope import Envelope
 from lemonade_deploy.verify import junit
 from lemonade_deploy.verify.fleet import Access
 from lemonade_deploy.verify.verdict import TestResult, Verdict
@@ -103,3 +107,16 @@ def test_no_sudo_for_root() -> None:
     assert access.already_root("a")
     assert not access.already_root("b")
     assert access.already_root("c") is (os.geteuid() == 0)
+
+
+def test_the_document_keeps_to_its_schema() -> None:
+    schema = json.loads((Path(lemonade_deploy.__file__).parent / "schema" / "verify.json").read_text())
+    hosts = {
+        verdict.host: verdict.public()
+        for verdict in (
+            Verdict("a", [PASSED, FAILED, ANSWER]),
+            Verdict("b", unreachable="no route"),
+            Verdict("c"),
+        )
+    }
+    jsonschema.validate(Envelope("verify", ["verify"]).document(1, hosts), schema)
