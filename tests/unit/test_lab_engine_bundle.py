@@ -20,7 +20,7 @@ from lemonade_deploy.lab.shell import Completed, LabError
 # lemond's own words (facts seen with lemond 2026.39.1), with a user's vllm_args at the end.
 LEMOND_ARGV = [
     *("--model", "org/model", "--port", "8001", "--host", "127.0.0.1", "--served-model-name", "user.m"),
-    *("--enforce-eager", "--max-model-len", "4096", "--enable-prefix-caching"),
+    *("--enforce-eager", "--max-model-len", "2048", "--enable-prefix-caching"),
     *("--kv-cache-memory-bytes", "256M", "--enable-auto-tool-choice", "--tool-call-parser", "qwen3_coder"),
 ]
 
@@ -60,7 +60,7 @@ def test_the_light_launcher_takes_lemonds_arguments(light: Path) -> None:
         "--alias": "user.m",
         "--host": "127.0.0.1",
         "--port": "8001",
-        "--ctx-size": "4096",
+        "--ctx-size": "2048",
     }
     assert "lab engine light" in done.stderr
 
@@ -85,15 +85,15 @@ def test_the_vllm_launcher_starts_the_server_with_the_bundles_libraries(tmp_path
     bundle = tmp_path / "bundle"
     simulated.write(bundle / "bin" / "vllm-server", simulated.asset("vllm-server"), 0o755)
     (bundle / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
-    shown = 'printf \'%s\\n\' "$CC" "$LD_LIBRARY_PATH" "$SSL_CERT_FILE" "$*"'
+    shown = 'printf \'%s\\n\' "$CC" "$LD_LIBRARY_PATH" "$SSL_CERT_FILE" "$@"'
     simulated.write(bundle / "bin" / "python3", f"#!/bin/sh\n{shown}\n".encode(), 0o755)
     done = launch(bundle, "--model", "a b")
-    compiler, libraries, store, argv = done.stdout.splitlines()
+    compiler, libraries, store, *argv = done.stdout.splitlines()
     assert compiler == f"{bundle}/{bundle_layout.CLANG.replace('python3.*', 'python3.11')}"
     assert libraries.split(":")[-1] == f"{bundle}/lib"
     assert f"{bundle}/lib/python3.11/site-packages/torch/lib" in libraries.split(":")
     assert store == "/etc/ssl/certs/ca-certificates.crt"
-    assert argv == "-m vllm.entrypoints.openai.api_server --model a b"
+    assert argv == ["-m", "vllm.entrypoints.openai.api_server", "--model", "a b"]
 
 
 @pytest.mark.parametrize(("family", "isas"), [("gfx1151", ["gfx1151"]), ("gfx120X", ["gfx1200", "gfx1201"])])
