@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import activation, amdgpu_module, grub, initramfs, memory, paths, proof
+from . import activation, amdgpu_module, driver_switch, grub, initramfs, memory, paths, proof
 from .activation import Due
 from .change import Change
 from .host import Host
@@ -57,7 +57,20 @@ def plan(situation: Situation) -> list[Change]:
     return activation.plan(situation.due, reboot=situation.reboot, default_release=situation.default_release)
 
 
-def prepare(host: Host, situation: Situation) -> list[Change]:
+def gate(host: Host, wish: ProofWish) -> None:
+    """Refuse a boot into a kernel that is not whole or has not the wanted driver. Raises Refused."""
+    if wish.kernel not in initramfs.installed_kernels(host):
+        raise Refused(f"kernel {wish.kernel} is not installed", "run without --tags, or with kernel in them")
+    if wish.origin == amdgpu_module.DKMS:
+        driver_switch.demand_built(host, wish.kernel)
+    elif amdgpu_module.on_disk(host, wish.kernel).origin == amdgpu_module.NONE:
+        raise Refused(
+            f"kernel {wish.kernel} has no amdgpu module",
+            f"install linux-modules-extra-{wish.kernel} (Ubuntu keeps the module there)",
+        )
+
+
+def prepare(host: Host, situation: Situation, wish: ProofWish) -> list[Change]:
     """Rebuild the initramfs if due, and make the next boot the right one. Returns what was done.
 
     Raises Refused for a kernel that was tried often enough, CommandFailed, OSError.
@@ -71,6 +84,8 @@ def prepare(host: Host, situation: Situation) -> list[Change]:
             "see `journalctl -b -1`; choose another with kernel_version, or remove "
             f"{paths.ACTIVATION_DUE} to try again",
         )
+    if due.kernel is not None and due.kernel != situation.running:
+        gate(host, wish)
     if due.initramfs:
         activation.save(host, due)
         initramfs.rebuild(host)

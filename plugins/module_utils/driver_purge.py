@@ -36,12 +36,22 @@ def repair_trees(host: Host) -> None:
 
 
 def finish_dpkg(host: Host) -> None:
-    """End what dpkg began and did not finish. Raises CommandFailed."""
+    """End what dpkg began and did not finish; a package cut while unpacking is installed anew.
+
+    Raises CommandFailed.
+    """
     with initramfs.held(host) as path:
         apt.wait_for_locks(host)
         environment = {"PATH": path} if path else {}
         argv = ["dpkg", "--force-confold", "--force-confdef", "--configure", "-a"]
-        host.run(argv, env=environment, timeout=3600)
+        done = host.run(argv, check=False, env=environment, timeout=3600)
+        left = dpkg.unfinished(dpkg.packages(host))
+        if not left:
+            return
+        broken = [package.name for package in left if package.reinstall or package.state == "half-installed"]
+        if not broken and done.rc != 0:
+            raise CommandFailed(done)
+        apt.apt_get(host, "--fix-broken", "--reinstall", "install", *broken, path=path)
 
 
 def purge(host: Host, packages: Sequence[str]) -> None:

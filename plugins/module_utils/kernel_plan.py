@@ -2,9 +2,9 @@
 """The kernel layer: a kernel is installed, booted once, and becomes the default only after the proof.
 
 Order matters (tried on real boots): the default is set to the *running* kernel before anything is
-unpacked, then the kernel is installed, then the one-shot entry is set; setting the default clears
-the one-shot entry. A kernel that panics resets the box after grub.PANIC_SECONDS, and the saved entry
-boots again.
+unpacked, then the kernel is installed. The one-shot entry comes last of all (role activate, after the
+initramfs was rebuilt): a plug pulled before that boots the old kernel. A kernel that panics resets the
+box after grub.PANIC_SECONDS, and the saved entry boots again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from . import amdgpu_module, apt, disk, driver_switch, grub, initramfs
+from . import amdgpu_module, apt, disk, grub, initramfs
 from .activation import Due, marked
 from .change import Call, Change
 from .host import Host
@@ -86,11 +86,6 @@ def plan(state: KernelState, wish: KernelWish) -> list[Change]:
         detail = f"{wish.release} ({', '.join([*wish.packages, *state.missing])})"
         operation = Call(lambda host: install(host, wish, state))
         changes.append(Change(LAYER, "kernel", "install", detail, operations=(operation,)))
-    if boot.next_release() != wish.release:
-        operation = Call(lambda host: boot_once(host, wish))
-        changes.append(
-            Change(LAYER, "grub next entry", "set", f"{wish.release}, once", operations=(operation,))
-        )
     return marked(changes, due(state, wish))
 
 
@@ -100,18 +95,6 @@ def pin_running(host: Host, release: str) -> None:
     if state is None or not state.follows_saved:
         grub.follow_saved(host)
     grub.set_default(host, release)
-
-
-def boot_once(host: Host, wish: KernelWish) -> None:
-    """The next boot, and only that, takes the wanted kernel. Raises Refused, OSError, CommandFailed."""
-    if wish.dkms:
-        driver_switch.demand_built(host, wish.release)
-    elif amdgpu_module.on_disk(host, wish.release).origin == amdgpu_module.NONE:
-        raise Refused(
-            f"kernel {wish.release} has no amdgpu module",
-            f"install linux-modules-extra-{wish.release} (Ubuntu keeps the module there)",
-        )
-    grub.set_next(host, wish.release)
 
 
 def install(host: Host, wish: KernelWish, state: KernelState) -> None:

@@ -14,7 +14,7 @@ description:
   - "The proof: the wanted kernel runs, the wanted amdgpu module is loaded, every supported GPU has a KFD
     node, C(cwsr_size) and C(ctl_stack_size) of every gfx1151 are what the kernel's formula gives for its
     CUs, and the GTT limit is in effect. No option skips it; it runs on every run."
-  - A kernel that was booted once becomes GRUB's default only after the proof.
+  - A new kernel is booted once, after its initramfs was built; it becomes GRUB's default after the proof.
   - The machine that Ansible itself runs on is never rebooted; RV(reboot_required) is true then.
 options:
   state:
@@ -150,7 +150,7 @@ class Activate:
             if not situation.reboot:
                 self.demand_proof(0)
         else:
-            changes = activate_steps.prepare(self.host, situation)
+            changes = activate_steps.prepare(self.host, situation, self.wish)
             if not situation.reboot:
                 self.demand_proof(0)
                 changes += activate_steps.confirm(self.host, situation.due, self.wish)

@@ -130,8 +130,10 @@ class Driver:
 
     def _intree(self, state: driver_state.DriverState) -> tuple[Due, list[Change]]:
         names = sorted(state.packages)
-        kernel = self.parameters["kernel"] or self.host.running_kernel()
-        if driver_state.lacks_own_module(self.host, kernel):
+        running = self.host.running_kernel()
+        kernel = self.parameters["kernel"] or running
+        # Another kernel is only to be installed or repaired: role activate looks at it before the boot.
+        if kernel == running and driver_state.lacks_own_module(self.host, kernel):
             raise Refused(
                 f"kernel {kernel} has no amdgpu module of its own",
                 f"run `apt-get install --reinstall linux-modules-extra-{kernel}` (or linux-modules-{kernel})",

@@ -11,8 +11,8 @@ version_added: "0.1.0"
 description:
   - Executes the kernel part of the decision that M(lemonade.deploy.preflight) computed.
   - Before any package is unpacked GRUB gets the running kernel as its saved default, read back. Then the
-    kernel is installed, and becomes the entry of the next boot only. Role activate makes it the default
-    after the proof; until then every plain boot takes the old one, also after a panic.
+    kernel is installed. M(lemonade.deploy.activate) boots it once and makes it the default after the proof;
+    until then every plain boot takes the old one, also after a panic.
   - A kernel that is installed but does not run is booted in the same way.
 options:
   release:

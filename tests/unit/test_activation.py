@@ -50,7 +50,7 @@ def good(
     box = Box(tmp_path)
     box.kernel(kernel).pci(0x1586, kind=0x038000).cpu_node().kfd_gpu(1, 110501, 0x1586, 80, sizes)
     box.loaded(origin, kernel).file("/sys/module/ttm/parameters/pages_limit", f"{pages}\n")
-    return boot(box.kernels(OLD_KERNEL, GOOD_KERNEL), 1)
+    return boot(box.kernels(OLD_KERNEL, GOOD_KERNEL), 1).module(GOOD_KERNEL, "in-tree")
 
 
 def names(changes: Sequence[Change]) -> list[tuple[str, str]]:
@@ -107,7 +107,7 @@ def test_a_converged_box_is_proven_and_nothing_else(tmp_path: Path) -> None:
     situation = activate_steps.look(box.host, WISH, [Due(), Due()])
     assert activate_steps.plan(situation) == []
     assert activate_steps.prove(box.host, WISH, 0) == []
-    assert activate_steps.prepare(box.host, situation) == []
+    assert activate_steps.prepare(box.host, situation, WISH) == []
     assert not box.ran("update-initramfs")
     assert not box.host.exists(paths.ACTIVATION_DUE)
 
@@ -165,13 +165,36 @@ def test_before_the_boot_the_rebuild_is_noted_as_done_and_the_kernel_pointed_at(
     grub.follow_saved(box.host)
     grub.set_default(box.host, OLD_KERNEL)
     situation = activate_steps.look(box.host, WISH, [Due(True, (), GOOD_KERNEL)])
-    assert names(activate_steps.prepare(box.host, situation)) == [("initramfs", "rebuild")]
+    assert names(activate_steps.prepare(box.host, situation, WISH)) == [("initramfs", "rebuild")]
     assert len(box.ran("update-initramfs")) == 2
     due = activation.load(box.host)
     assert (due.initramfs, due.kernel, due.tries) == (False, GOOD_KERNEL, 1)
     state = grub.read(box.host)
     assert state is not None
     assert (state.default_release(), state.next_release()) == (OLD_KERNEL, GOOD_KERNEL)
+
+
+def test_the_one_shot_entry_is_set_after_the_initramfs(tmp_path: Path) -> None:
+    """A plug pulled in between boots the old kernel."""
+    box = rebuilding(good(tmp_path, OLD_KERNEL, None))
+    activate_steps.prepare(box.host, activate_steps.look(box.host, WISH, [Due(True, (), GOOD_KERNEL)]), WISH)
+    done = [argv[0] for argv in box.commands if argv[0] in ("update-initramfs", "grub-reboot")]
+    assert done == ["update-initramfs", "update-initramfs", "grub-reboot"]
+
+
+def test_a_kernel_that_is_not_whole_is_not_booted(tmp_path: Path) -> None:
+    box = rebuilding(good(tmp_path, OLD_KERNEL, None))
+    situation = activate_steps.look(box.host, WISH, [Due(kernel=GOOD_KERNEL)])
+    dkms = ProofWish("dkms", GOOD_KERNEL, None)
+    with pytest.raises(Refused, match="DKMS did not build"):
+        activate_steps.prepare(box.host, situation, dkms)
+    box.remove(f"/lib/modules/{GOOD_KERNEL}/kernel/drivers/gpu/drm/amd/amdgpu/amdgpu.ko.zst")
+    with pytest.raises(Refused, match="no amdgpu module"):
+        activate_steps.prepare(box.host, situation, WISH)
+    box.remove(f"/boot/vmlinuz-{GOOD_KERNEL}")
+    with pytest.raises(Refused, match="not installed"):
+        activate_steps.prepare(box.host, situation, WISH)
+    assert not box.ran("grub-reboot")
 
 
 def test_a_kernel_that_failed_twice_is_not_tried_again(tmp_path: Path) -> None:
@@ -181,7 +204,7 @@ def test_a_kernel_that_failed_twice_is_not_tried_again(tmp_path: Path) -> None:
     activation.save(box.host, Due(kernel=GOOD_KERNEL, tries=activation.MAX_TRIES, tried="0000-0"))
     situation = activate_steps.look(box.host, WISH, [Due(kernel=GOOD_KERNEL)])
     with pytest.raises(Refused, match="booted 2 times"):
-        activate_steps.prepare(box.host, situation)
+        activate_steps.prepare(box.host, situation, WISH)
     state = grub.read(box.host)
     assert state is not None and state.next_release() == ""
 
@@ -192,7 +215,7 @@ def test_asking_again_in_the_same_boot_is_no_further_try(tmp_path: Path) -> None
     for expected, number in ((1, 1), (1, 1), (2, 2), (2, 2)):
         boot(box, number)
         situation = activate_steps.look(box.host, WISH, [Due(kernel=GOOD_KERNEL)])
-        activate_steps.prepare(box.host, situation)
+        activate_steps.prepare(box.host, situation, WISH)
         assert activation.load(box.host).tries == expected
 
 
@@ -226,7 +249,7 @@ def test_what_an_earlier_run_wanted_is_forgotten_for_what_this_one_wants(tmp_pat
     activation.save(box.host, Due(kernel="6.18.20-061820-generic", tries=2))
     situation = activate_steps.look(box.host, WISH, [])
     assert activate_steps.plan(situation) == []
-    activate_steps.prepare(box.host, situation)
+    activate_steps.prepare(box.host, situation, WISH)
 
 
 # -- the proof -------------------------------------------------------------------------------------

@@ -218,6 +218,20 @@ def test_an_unfinished_package_of_others_is_finished(tmp_path: Path) -> None:
     assert any("--configure" in argv for argv in box.ran("dpkg"))
 
 
+def test_a_package_cut_while_unpacking_is_installed_anew(tmp_path: Path) -> None:
+    box = Box(tmp_path).loaded("in-tree", GOOD_KERNEL).file(paths.APT_PIN, driver_plan.PIN_AWAY)
+    box.dpkg(
+        {"linux-modules-x": ("1", "install reinstreq half-installed"), "y": ("1", "install ok unpacked")}
+    )
+    box.on("dpkg", "--configure", rc=1)
+    driver_purge.finish_dpkg(box.host)
+    (argv,) = box.ran("apt-get")
+    assert argv[-4:] == ("--fix-broken", "--reinstall", "install", "linux-modules-x")
+    box.dpkg({"y": ("1", "install ok half-configured")})
+    with pytest.raises(CommandFailed):
+        driver_purge.finish_dpkg(box.host)
+
+
 @pytest.mark.parametrize(
     ("own", "aside", "lacks"), [(True, False, False), (False, True, False), (False, False, True)]
 )
