@@ -29,7 +29,7 @@ class Network:
 
     @classmethod
     def current(cls) -> Network:
-        """The network of the lab in this state folder: the one it has or had, the wanted one, or a free one."""
+        """The network of the lab in this state folder: its own, the wanted one, or a free one."""
         owners = _owners()
         for number, owner in owners.items():
             if owner == _me():

@@ -29,9 +29,10 @@ def argv(host: Host) -> list[str]:
         f"--network-namespace-path=/run/netns/{host.network.netns(host.record.name)}",
         *("--capability=CAP_NET_ADMIN,CAP_NET_RAW", "--resolv-conf=off", "--timezone=off"),
         *("--link-journal=no", "--console=pipe"),
-        f"--bind-ro={view}/class:/sys/class",
-        f"--bind-ro={view}/module:/sys/module",
-        f"--bind-ro={view}/pci:/sys/bus/pci/devices",
+        # Writable, so that wrong numbers can be planted until the next boot.
+        f"--bind={view}/class:/sys/class",
+        f"--bind={view}/module:/sys/module",
+        f"--bind={view}/pci:/sys/bus/pci/devices",
         f"--bind-ro={view}/proc:/run/lemonade-lab",
     ]
     for node in sorted((view / "dev").rglob("*")):

@@ -107,6 +107,8 @@ def test_the_driver_comes_with_the_next_initramfs(hosts: Lab) -> None:
     assert {"cwsr_size 19185664", "ctl_stack_size 16384", "gfx_target_version 110501"} <= set(properties)
     assert sh(hosts, DARK, "cat /sys/module/ttm/parameters/pages_limit") == "2000000"
     assert sh(hosts, DARK, "cat /sys/class/drm/card0/device/mem_info_gtt_total") == str(2000000 * 4096)
+    numbers = "/sys/class/kfd/kfd/topology/nodes/1/properties"
+    sh(hosts, DARK, f"sed -i s/19185664/13942784/ {numbers}; grep -q 'cwsr_size 13942784' {numbers}")
     sh(hosts, DARK, "test -c /dev/kfd && test -c /dev/dri/renderD128 && test ! -e /sys/module/amdgpu/version")
 
 
