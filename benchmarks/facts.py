@@ -99,7 +99,8 @@ def main() -> None:
         print(json.dumps(document))
     else:
         print(
-            f"ours {medians['ours']:.3f} s, setup {medians['setup']:.3f} s CPU on the host (median of {options.runs})"
+            f"CPU on the host, median of {options.runs}:"
+            f" ours {medians['ours']:.3f} s, setup {medians['setup']:.3f} s"
         )
         print(f"facts_vs_setup {document['facts_vs_setup']}")
 

@@ -97,7 +97,7 @@ def _new_source(host: Host, request: Request) -> str:
 def _fetch_key(fingerprint: str) -> str:
     """AMD's key as ASCII armour, judged by its fingerprint. Raises Refused."""
     try:
-        with urllib.request.urlopen(KEY_URL, timeout=_TIMEOUT) as answer:
+        with urllib.request.build_opener().open(KEY_URL, timeout=_TIMEOUT) as answer:
             data: bytes = answer.read(1_000_000)
         found = [key.fingerprint for key in openpgp.read_keys(data)]
     except (urllib.error.URLError, openpgp.Unreadable, TimeoutError) as error:

@@ -152,7 +152,7 @@ class Download:
         request = urllib.request.Request(self.url, headers=headers)  # noqa: S310
         if request.type not in ("http", "https"):
             raise FetchError(f"{self.url}: only http and https are fetched.")
-        answer: http.client.HTTPResponse = urllib.request.urlopen(  # noqa: S310
+        answer: http.client.HTTPResponse = urllib.request.build_opener().open(
             request, timeout=self._policy.timeout
         )
         return answer

@@ -40,6 +40,5 @@ def main_host(lab: Lab) -> str:
 @pytest.fixture(scope="session")
 def light_hosts(lab: Lab) -> list[str]:
     """One host for each other state of a box, with the light engine."""
-    for name, profile in LIGHT.items():
-        lab.up([name], profile, "light")
+    lab.up_all(LIGHT, "light")
     return list(LIGHT)

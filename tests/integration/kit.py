@@ -8,11 +8,13 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lemonade_deploy.domain.paths import CHECK_MODE_MAY_WRITE
+from lemonade_deploy.lab import Lab
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,21 @@ def host_of(ran: Ran, name: str) -> dict[str, Any]:
 def changed(host: dict[str, Any]) -> set[tuple[str, str, str]]:
     """The contract of ``--json``: what changed, as (layer, object, action)."""
     return {(item["layer"], item["object"], item["action"]) for item in host["changed"]}
+
+
+def boot_id(lab: Lab, host: str) -> str:
+    """The id of the host's present boot; empty while nothing answers."""
+    return lab.exec(host, ["cat", "/proc/sys/kernel/random/boot_id"]).stdout.strip()
+
+
+def reboot(lab: Lab, host: str, timeout: float = 180) -> None:
+    """Reboot a host as a person would and wait until its next boot answers."""
+    before = boot_id(lab, host)
+    lab.exec(host, ["sudo", "systemctl", "reboot"])
+    until = time.monotonic() + timeout
+    while boot_id(lab, host) in {"", before}:
+        assert time.monotonic() < until, f"{host} did not come back within {timeout:.0f} s"
+        time.sleep(0.5)
 
 
 def disk(upper: Path) -> dict[str, str]:

@@ -161,3 +161,15 @@ def test_removal_works_after_the_starter_was_killed(hosts: Lab) -> None:
 def test_what_was_raised_is_said(hosts: Lab) -> None:
     with open("/proc/sys/fs/inotify/max_user_instances", encoding="ascii") as stream:
         assert int(stream.read()) >= INOTIFY_WANTED
+
+
+@pytest.mark.full
+def test_many_hosts_stand_at_once(lab: Lab) -> None:
+    """More than the kernel's 128 inotify instances would let boot (about 29)."""
+    names = [f"it-many-{number:02}" for number in range(40)]
+    lab.up(names, "no-gpu", "light")
+    try:
+        assert {lab.exec(name, ["hostname"]).stdout.strip() for name in names} == set(names)
+    finally:
+        for name in names:
+            lab.remove(name)

@@ -16,10 +16,11 @@ import pytest
 
 from lemonade_deploy.lab import Lab
 
-from .kit import changed, disk, host_of, kit
+from .kit import changed, disk, host_of, kit, reboot
 
 pytestmark = pytest.mark.lab
 
+ASK = ["curl", "-sS", "--fail", "--max-time", "300", "-H", "Content-Type: application/json", "-d", "@-"]
 PROMPT = {
     "model": "user.SmolLM2-135M",
     "temperature": 0,
@@ -36,13 +37,19 @@ def ask(lab: Lab, host: str) -> str:
     """The model's answer to a prompt of ours, asked on the host itself."""
     done = lab.exec(
         host,
-        ["curl", "-sS", "--fail", "--max-time", "300", "-H", "Content-Type: application/json", "-d", "@-"]
-        + ["http://127.0.0.1:13305/v1/chat/completions"],
+        [*ASK, "http://127.0.0.1:13305/v1/chat/completions"],
         stdin=json.dumps(PROMPT),
     )
     assert done.rc == 0, done.stderr
     answer: str = json.loads(done.stdout)["choices"][0]["message"]["content"]
     return answer
+
+
+def wait_live(lab: Lab, host: str) -> None:
+    """Until lemond answers; curl retries, at most two minutes."""
+    retry = ["--retry", "120", "--retry-all-errors", "--retry-delay", "1", "--retry-max-time", "120"]
+    done = lab.exec(host, ["curl", "-sS", *retry, "http://127.0.0.1:13305/live"])
+    assert done.rc == 0, done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -132,40 +139,14 @@ def test_verify_asserts_the_endpoint_and_writes_junit(
 
 def test_a_restart_of_lemond_needs_no_operator(lab: Lab, main_host: str, converged: dict[str, Any]) -> None:
     assert lab.exec(main_host, ["sudo", "systemctl", "restart", "lemond"]).rc == 0
-    lab.exec(
-        main_host,
-        [
-            "curl",
-            "-sS",
-            "--retry",
-            "30",
-            "--retry-connrefused",
-            "--retry-delay",
-            "1",
-            "http://127.0.0.1:13305/live",
-        ],
-    )
+    wait_live(lab, main_host)
     assert "Paris" in ask(lab, main_host)
 
 
 def test_a_reboot_needs_no_operator(lab: Lab, main_host: str, converged: dict[str, Any]) -> None:
-    before = lab.exec(main_host, ["cat", "/proc/sys/kernel/random/boot_id"]).stdout
-    lab.exec(main_host, ["sudo", "systemctl", "reboot"])
-    lab.host(main_host).wait_rebooted(before)
+    reboot(lab, main_host)
     assert lab.exec(main_host, ["cat", "/proc/sys/kernel/osrelease"]).stdout.strip() == "7.0.0-31-generic"
-    lab.exec(
-        main_host,
-        [
-            "curl",
-            "-sS",
-            "--retry",
-            "60",
-            "--retry-connrefused",
-            "--retry-delay",
-            "1",
-            "http://127.0.0.1:13305/live",
-        ],
-    )
+    wait_live(lab, main_host)
     assert "Paris" in ask(lab, main_host)
 
 

@@ -72,6 +72,7 @@ def test_dkms_policy_switches_the_repository_and_proves_the_driver(lab: Lab, lig
     assert (again.rc, host_of(again, "it-dkms")["changed"]) == (0, [])
 
 
+ZSTD = "sed -i '/^Package: zstd$/,/^$/s/^Status: .*/Status: install ok"
 PLANTED = [
     (
         "amdgpu-repo-outdated",
@@ -81,8 +82,8 @@ PLANTED = [
     ),
     (
         "dpkg-unfinished",
-        "sed -i '/^Package: zstd$/,/^$/s/^Status: .*/Status: install ok half-configured/' /var/lib/dpkg/status",
-        "sed -i '/^Package: zstd$/,/^$/s/^Status: .*/Status: install ok installed/' /var/lib/dpkg/status",
+        f"{ZSTD} half-configured/' /var/lib/dpkg/status",
+        f"{ZSTD} installed/' /var/lib/dpkg/status",
     ),
     (
         "amdgpu-blacklisted",

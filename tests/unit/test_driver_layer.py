@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from driver_box import Box
@@ -296,7 +297,8 @@ def test_a_later_repository_stays_unless_exact(tmp_path: Path) -> None:
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
-    monkeypatch.setattr(driver_switch.urllib.request, "urlopen", lambda _url, timeout: io.BytesIO(data))
+    opener = SimpleNamespace(open=lambda _url, timeout: io.BytesIO(data))
+    monkeypatch.setattr(driver_switch.urllib.request, "build_opener", lambda: opener)
 
 
 def test_a_missing_source_is_written_with_the_key_inside(
