@@ -102,12 +102,12 @@ class Lab:
             with step(f"booting {name}"):
                 host.wait_ready()
 
-    def remove(self, name: str) -> None:
-        """Remove one host; with the last one everything goes, as by :meth:`down`. Fine where it is gone."""
+    def remove(self, *names: str) -> None:
+        """Remove hosts; with the last one everything goes, as by :meth:`down`. Fine where they are gone."""
         with state.locked() as now:
-            if name in now.hosts:
-                self._host(now.hosts[name]).remove()
-                del now.hosts[name]
+            gone = [name for name in names if name in now.hosts]
+            if gone:
+                self._end(now, gone)
                 self._publish(now, servers.make_archives())
             last = not now.hosts
         if last:
@@ -119,12 +119,7 @@ class Lab:
         ``purge`` also deletes keys, inventory, downloads and everything built.
         """
         with state.locked() as now:
-            # Ending a host is mostly waiting for the kernel.
-            with ThreadPoolExecutor(8) as several:
-                ends = {name: several.submit(self._host(now.hosts[name]).remove) for name in now.hosts}
-            for name, end in ends.items():
-                end.result()
-                del now.hosts[name]
+            self._end(now, list(now.hosts))
             clear(self.network)
             servers.stop(now, self.network)
             self.network.take_down()
@@ -136,6 +131,14 @@ class Lab:
             for folder in (state_dir(), cache_dir()):
                 shutil.rmtree(folder, ignore_errors=False)
         say("down" if purge else f"down; keys stay in {state_dir()}, downloads and roots in {cache_dir()}")
+
+    def _end(self, now: LabState, names: Sequence[str]) -> None:
+        """Remove hosts side by side: it is mostly waiting for the kernel."""
+        with ThreadPoolExecutor(8) as several:
+            ends = {name: several.submit(self._host(now.hosts[name]).remove) for name in names}
+        for name, end in ends.items():
+            end.result()
+            del now.hosts[name]
 
     def _host(self, record: HostRecord) -> Host:
         return Host(record, self.network)

@@ -25,12 +25,10 @@ OLD, NEW = "6.14.0-37-generic", "7.0.0-31-generic"
 @pytest.fixture(scope="module")
 def hosts(lab: Lab) -> Iterator[Lab]:
     """A dark host (two kernels, a blacklist) and one without a GPU."""
-    for name in (DARK, SPARE):
-        lab.remove(name)
+    lab.remove(DARK, SPARE)
     lab.up_all({DARK: "strix-halo-dark", SPARE: "no-gpu"}, "light")
     yield lab
-    for name in (DARK, SPARE):
-        lab.remove(name)
+    lab.remove(DARK, SPARE)
 
 
 def sh(lab: Lab, name: str, script: str, rc: int = 0) -> str:
@@ -171,5 +169,4 @@ def test_many_hosts_stand_at_once(lab: Lab) -> None:
     try:
         assert {lab.exec(name, ["hostname"]).stdout.strip() for name in names} == set(names)
     finally:
-        for name in names:
-            lab.remove(name)
+        lab.remove(*names)
