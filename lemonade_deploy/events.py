@@ -79,7 +79,7 @@ class Collector:
         return self.hosts.setdefault(name, HostRun(name))
 
     def _text(self, text: str) -> None:
-        if text.strip():
+        if text.strip() and "User interrupted execution" not in text:  # we say that ourselves
             self.output.append(text)
             # What is said before a play starts ends in UsageError, which tells it.
             if self.playbook_started or "ERROR" not in text:
@@ -91,6 +91,7 @@ class Collector:
         host = self._host(data)
         layer = layer_of(data)
         host.step = Step(layer, task_of(data), limit=self._limits.get(host.name, {}).get(layer))
+        host.last = host.step
         host.began = host.began or host.step.started
         self._listener.started(host)
 
@@ -122,8 +123,8 @@ class Collector:
                     host.failure, host.unreachable = None, False
             return
         for host in self.hosts.values():
-            if host.failure is None and (host.step or not interrupted):
-                layer, task = (host.step.layer, host.step.task) if host.step else ("play", "")
+            if host.failure is None and (host.last or not interrupted):
+                layer, task = (host.last.layer, host.last.task) if host.last else ("play", "")
                 message = (
                     "interrupted by the user" if interrupted else "Ansible ended before this host was done"
                 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import stat
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,12 +32,22 @@ class Selection:
 
 
 def config_file(folder: Path) -> Path | None:
-    """The ansible.cfg that counts: $ANSIBLE_CONFIG, else the one in *folder*."""
+    """The ansible.cfg that counts: $ANSIBLE_CONFIG, else the one in *folder*.
+
+    As with Ansible itself, none that everybody could have put there.
+    """
     named = os.environ.get("ANSIBLE_CONFIG")
+    if not named and _open_to_all(folder):
+        return None
     path = Path(named).expanduser() if named else folder / "ansible.cfg"
     if path.is_dir():
         path = path / "ansible.cfg"
     return path.resolve() if path.is_file() else None
+
+
+def _open_to_all(folder: Path) -> bool:
+    """Whether every user may write in *folder*."""
+    return bool(folder.stat().st_mode & stat.S_IWOTH)
 
 
 def read_config(folder: Path) -> dict[str, dict[str, str]]:
@@ -93,6 +104,9 @@ def select(given: Sequence[str], folder: Path, private: Path) -> Selection:
         sources = tuple(_checked(name, base, origin) for name in names)
         return Selection(sources, f"{', '.join(names)} (named by {origin})")
     for name in _NAMES:
+        if (folder / name).exists() and _open_to_all(folder):
+            # It may be a program, and anybody could have put it there.
+            raise UsageError(f"./{name}: {folder} can be written by everybody.", f"Name it: -i {name}")
         if (folder / name).exists():
             return Selection((_checked(name, folder, "found here"),), f"./{name}")
     return Selection((str(_local_file(folder, private)),), "this machine (no -i, no inventory here)", True)

@@ -68,6 +68,7 @@ class HostRun:
 
     name: str
     step: Step | None = None
+    last: Step | None = None  # the last one begun
     changes: list[dict[str, str]] = field(default_factory=list)
     diffs: list[dict[str, Any]] = field(default_factory=list)
     failure: Failure | None = None

@@ -21,7 +21,7 @@ from lemonade_deploy.errors import UsageError
 from lemonade_deploy.exits import Exit
 from lemonade_deploy.lab import Lab, LabError, LabUsageError
 from lemonade_deploy.lab.profiles import DEFAULT_PROFILE
-from lemonade_deploy.lab.report import SIMULATED
+from lemonade_deploy.lab.report import SIMULATED, host_report
 from lemonade_deploy.prepare import Request
 from lemonade_deploy.session import Session, execute
 
@@ -33,12 +33,6 @@ class Engine(StrEnum):
 
     VLLM = "vllm"
     LIGHT = "light"
-
-
-_ENGINES = {
-    "vllm": "vLLM's CPU engine, in the layout of AMD's bundle",
-    "light": "llama.cpp's server behind the same launcher, not vLLM",
-}
 
 
 def register(app: typer.Typer) -> None:
@@ -102,7 +96,8 @@ def _raise(engine: Engine) -> tuple[Path, str]:
     try:
         lab = Lab.open()
         lab.up([HOST], DEFAULT_PROFILE, engine.value)
-        return lab.inventory_path, lab.host(HOST).record.engine
+        report = host_report(lab.host(HOST))
+        return lab.inventory_path, str(report["engine_version"] or report["engine"])
     except LabUsageError as error:
         raise UsageError(f"demo: {error}") from error
     except LabError as error:
@@ -125,7 +120,7 @@ def _after(display: Display, session: Session, code: Exit, inventory: Path, engi
         return
     say(
         Text(
-            f"\nThe answer came from {_ENGINES.get(engine, engine)}. Simulated: {'; '.join(SIMULATED)}.",
+            f"\nThe answer came from {engine} in AMD's layout. Simulated: {'; '.join(SIMULATED)}.",
             "dim",
         )
     )

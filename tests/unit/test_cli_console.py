@@ -193,3 +193,4 @@ class TestCollector:
             take(event("runner_on_start"))
             take.finish(interrupted=True)
         assert [host.status for host in take.hosts.values()] == ["failed", "skipped"]
+        assert take.hosts["halo-1"].failure.layer == "models"  # type: ignore[union-attr]

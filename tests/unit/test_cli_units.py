@@ -285,6 +285,14 @@ class TestInventory:
         assert host["ansible_connection"] == "local"
         assert host["vllm_rocm_lock_file"] == str(tmp_path / "lemonade-deploy.lock")
 
+    def test_what_everybody_could_have_put_there_is_not_taken_by_itself(self, tmp_path: Path) -> None:
+        (tmp_path / "inventory").touch()
+        (tmp_path / "ansible.cfg").write_text("[defaults]\ninventory = evil\n")
+        tmp_path.chmod(0o777)
+        with pytest.raises(UsageError, match="written by everybody"):
+            inventory.select([], tmp_path, tmp_path)
+        assert inventory.select(["inventory"], tmp_path, tmp_path).sources == (str(tmp_path / "inventory"),)
+
     def test_missing(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"nix\.yml"):
             inventory.select(["nix.yml"], tmp_path, tmp_path)
