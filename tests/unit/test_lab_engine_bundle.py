@@ -167,6 +167,15 @@ def test_a_copied_interpreter_runs_from_any_folder(tmp_path: Path) -> None:
     assert flags == 0b01  # PEP 552: hash-based, never checked against the source
 
 
+def test_byte_code_is_made_for_what_a_start_imports(tmp_path: Path) -> None:
+    models = ["llama/modeling.py", "qwen3_5/modeling.py", "zamba/modeling.py", "__init__.py"]
+    for name in models:
+        simulated.write(tmp_path / "transformers" / "models" / name, b"x = 1\n")
+    interpreter.precompile(interpreter.own(), tmp_path, install.SELDOM)
+    compiled = {path.parent.parent.name for path in tmp_path.rglob("*.pyc")}
+    assert compiled == {"llama", "qwen3_5", "models"}
+
+
 def test_no_fitting_interpreter_is_told_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.delenv("LEMONADE_LAB_PYTHON", raising=False)

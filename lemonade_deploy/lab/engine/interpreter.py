@@ -131,13 +131,14 @@ def copy_into(bundle: Path, python: Interpreter) -> Path:
     return site
 
 
-def precompile(python: Interpreter, folder: Path) -> None:
-    """Byte-compile *folder* : without that every start of vLLM costs 45 s of CPU.
+def precompile(python: Interpreter, folder: Path, skip: str = "") -> None:
+    """Byte-compile *folder* but paths that match *skip*: else every start of vLLM costs 45 s of CPU.
 
     "unchecked-hash": valid whatever the files' times are, so an archive may set them all to 0.
     Some packages ship templates that are no Python; those make compileall end with 1.
     """
     words: list[str | Path] = [python.program, "-I", "-m", "compileall", "-q", "-q", "-j", "0"]
+    words += ["-x", skip] if skip else []
     done = run([*words, "--invalidation-mode", "unchecked-hash", folder], check=False)
     if done.rc not in (0, 1):
         raise LabError(f"byte-compiling {folder} ended with code {done.rc}: {done.stderr[-500:]}")
