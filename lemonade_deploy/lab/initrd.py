@@ -74,9 +74,7 @@ def _members(data: bytes) -> Iterator[tuple[str, int, int, int, int]]:
         start = _aligned(name_at + name_size)
         name = data[name_at : name_at + name_size - 1].decode("utf-8", "surrogateescape")
         position = _aligned(start + size)
-        if start + size > len(data):
-            raise ValueError("the archive ends in the middle")
-        yield name, mode, start, size, min(position, len(data))
+        yield name, mode, start, size, position
         if name == TRAILER:
             return
 

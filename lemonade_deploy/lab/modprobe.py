@@ -47,7 +47,7 @@ def config(files: Mapping[str, bytes], cmdline: str) -> Config:
 def _read(found: Config, text: str, source: str) -> None:
     for line in text.replace("\\\n", " ").splitlines():
         words = line.split()
-        if len(words) < 2 or words[0].startswith("#"):
+        if len(words) < 2:
             continue
         directive, module, rest = words[0], plain(words[1]), words[2:]
         if directive == "blacklist":

@@ -102,6 +102,11 @@ def test_grubenv_holds_any_value(values: dict[str, str]) -> None:
     assert grubenv.parse(block) == values
 
 
+def test_grubenv_never_grows_beyond_its_block() -> None:
+    with pytest.raises(ValueError, match="1024"):
+        grubenv.render({"saved_entry": "x" * 1000})
+
+
 def test_grubenv_of_the_real_tool_is_read() -> None:
     block = (
         b"# GRUB Environment Block\n"
