@@ -163,7 +163,12 @@ def download(url: str) -> bytes:
     try:
         with urllib.request.build_opener().open(url, timeout=_TIMEOUT) as reply:
             return bytes(reply.read())
-    except (urllib.error.URLError, OSError) as error:
+    except urllib.error.HTTPError as error:
+        raise Refused(
+            f"{url} answers {error.code} {error.reason}.",
+            "Check the address, the PPA's name, the fingerprint.",
+        ) from error
+    except OSError as error:
         raise Refused(
             f"Cannot fetch {url}: {error}", f"Check that the host reaches {urlsplit(url).netloc}."
         ) from error

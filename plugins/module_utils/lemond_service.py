@@ -7,8 +7,9 @@ import os
 import pwd
 import shutil
 from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
 
-from . import lemond_config, paths, systemd
+from . import lemond_config, paths, sockets, systemd
 from .change import Call, Change, Command, Operation, Remove, WriteFile
 from .host import Host
 from .lemond_api import Lemond, wait_alive
@@ -154,6 +155,8 @@ def _service_change(action: str, endpoint: str) -> Change:
 
 
 def _await_live(host: Host, endpoint: str) -> None:
+    port = urlsplit(endpoint).port or 0
+
     def running() -> bool:
         return systemd.show(host, UNIT).active in ("active", "activating")
 
@@ -162,9 +165,16 @@ def _await_live(host: Host, endpoint: str) -> None:
     if alive and systemd.show(host, UNIT).running:
         return
     said = service_errors(host) or ["it said nothing"]
+    holder = sockets.listener(host, port)
+    if holder is not None and holder.pid != systemd.show(host, UNIT).main_pid:
+        raise Refused(
+            f"Port {port} is taken by {holder}.",
+            "Stop and disable it (a lemond of a user: `systemctl --user disable --now lemond`), or choose "
+            "another lemonade_server_port.",
+        )
     raise Refused(
         f"lemond does not answer at {endpoint}. Its last errors: {' | '.join(said)}",
-        "See `journalctl -u lemond -n 50`; where the port is taken, `ss -ltnp` names the holder.",
+        "See `journalctl -u lemond -n 50`.",
     )
 
 
