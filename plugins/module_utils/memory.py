@@ -123,6 +123,18 @@ def rivals(host: Host, module: str, pages: int | None) -> list[Rival]:
     return [rival for rival in found if rival.setting != agreeing]
 
 
+def outranked(host: Host, module: str, pages: int) -> bool:
+    """Whether another place wins over the kit's file, so that no boot would bring the limit into effect.
+
+    modprobe joins the options of all files in the order of their names, and puts those of the command
+    line behind; the module takes the last.
+    """
+    same = f"{module}.pages_limit="
+    own = paths.GTT_MODPROBE.rpartition("/")[2]
+    found = [rival for rival in rivals(host, module, pages) if rival.setting.startswith(same)]
+    return any(not rival.where.startswith("/") or rival.where.rpartition("/")[2] > own for rival in found)
+
+
 def _file_settings(text: str) -> list[str]:
     """``module.parameter=value`` of each limit that a modprobe.d file sets."""
     settings = []

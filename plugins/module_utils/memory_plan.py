@@ -45,6 +45,7 @@ class MemoryState:
     missing_groups: tuple[str, ...]
     undefined_groups: tuple[str, ...]
     active: int | None
+    outranked: bool = False
 
 
 def read(host: Host, wish: MemoryWish) -> MemoryState:
@@ -58,6 +59,7 @@ def read(host: Host, wish: MemoryWish) -> MemoryState:
         missing_groups=access.missing_groups if access.exists else GROUPS,
         undefined_groups=tuple(name for name in GROUPS if name not in defined),
         active=memory.active_pages(host, wish.module),
+        outranked=wish.pages is not None and memory.outranked(host, wish.module, wish.pages),
     )
 
 
@@ -65,7 +67,8 @@ def due(state: MemoryState, wish: MemoryWish) -> Due:
     """What the plan needs at boot."""
     wanted = None if wish.pages is None else memory.modprobe_file(wish.module, wish.pages)
     reasons = []
-    if wish.pages is not None and state.active != wish.pages:
+    # Where another place wins, a boot brings nothing: the proof then names that place.
+    if wish.pages is not None and state.active != wish.pages and not state.outranked:
         now = f"is {state.active}" if state.active is not None else "has no value yet"
         reasons.append(f"{wish.module}.pages_limit {now}, {wish.pages} is wanted")
     return Due(initramfs=state.modprobe != wanted, reboot=tuple(reasons))

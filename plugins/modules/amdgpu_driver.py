@@ -132,8 +132,8 @@ class Driver:
         names = sorted(state.packages)
         running = self.host.running_kernel()
         kernel = self.parameters["kernel"] or running
-        # Another kernel is only to be installed or repaired: role activate looks at it before the boot.
-        if kernel == running and driver_state.lacks_own_module(self.host, kernel):
+        # Another kernel is only to be installed, a half-way one repaired: role activate looks at both.
+        if kernel == running and not state.half_way and driver_state.lacks_own_module(self.host, kernel):
             raise Refused(
                 f"kernel {kernel} has no amdgpu module of its own",
                 f"run `apt-get install --reinstall linux-modules-extra-{kernel}` (or linux-modules-{kernel})",

@@ -111,6 +111,23 @@ def test_a_limit_that_is_not_in_effect_asks_for_a_reboot_only() -> None:
     assert (due.initramfs, due.reboot) == (False, ("ttm.pages_limit is 99, 4096 is wanted",))
 
 
+@pytest.mark.parametrize(
+    ("path", "text", "wins"),
+    [
+        ("/etc/modprobe.d/ttm.conf", "options ttm pages_limit=9\n", True),
+        ("/etc/modprobe.d/amdgpu.conf", "options ttm pages_limit=9\n", False),
+        ("/etc/modprobe.d/ttm.conf", "options amdttm pages_limit=9\n", False),
+        ("/etc/modprobe.d/ttm.conf", "options ttm pages_limit=4096\n", False),
+        ("/proc/cmdline", "quiet ttm.pages_limit=9\n", True),
+        ("/proc/cmdline", "quiet amdgpu.gttsize=9\n", False),
+    ],
+)
+def test_a_rival_that_wins_is_not_booted_for(tmp_path: Path, path: str, text: str, wins: bool) -> None:
+    box = Box(tmp_path).file(path, text).file("/sys/module/ttm/parameters/pages_limit", "9\n")
+    assert memory.outranked(box.host, "ttm", 4096) is wins
+    assert (memory_plan.due(memory_plan.read(box.host, WISH), WISH).reboot == ()) is wins
+
+
 def test_a_limit_that_is_no_longer_wanted_is_taken_away() -> None:
     changes = memory_plan.plan(DONE, MemoryWish(None, "ttm", "lemonade"))
     assert [(change.object, change.action) for change in changes] == [("modprobe options ttm", "remove")]
