@@ -414,6 +414,27 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(folder: Path) -> None:
     assert not any(b"ansible-playbook" in line and str(folder).encode() in line for line in command_lines())
 
 
+def test_a_reader_that_goes_away_does_not_stop_the_run(folder: Path) -> None:
+    write = {
+        "name": "write",
+        "ansible.builtin.copy": {"dest": f"{folder}/out", "content": "x", "mode": "0600"},
+    }
+    playbook = play(folder, told(changed=True, changes=CHANGES), write)
+    line = f"{sys.executable} -m lemonade_deploy {playbook} -i hosts.yml -l a | head -n 1"
+    done = subprocess.run(
+        ["sh", "-c", line],
+        capture_output=True,
+        text=True,
+        env=environment(folder),
+        cwd=folder,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout.startswith("play.yml on a")
+    assert done.stderr == ""
+    assert (folder / "out").exists()
+
+
 def command_lines() -> list[bytes]:
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):

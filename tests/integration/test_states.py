@@ -73,37 +73,43 @@ def test_dkms_policy_switches_the_repository_and_proves_the_driver(lab: Lab, lig
 
 
 ZSTD = "sed -i '/^Package: zstd$/,/^$/s/^Status: .*/Status: install ok"
-PLANTED = [
+ODD_SOURCE = "deb [arch=amd64] http://mirror.example/pub/amdgpu/31.20/ubuntu jammy main"
+PLANTED = [  # finding, the file it must name, how it is planted and taken back
     (
-        "amdgpu-repo-outdated",
-        "echo 'deb [arch=amd64] http://mirror.example/pub/amdgpu/30.20/ubuntu noble main'"
-        " > /etc/apt/sources.list.d/zz-odd.list",
+        "amdgpu-repo-suite",
+        "/etc/apt/sources.list.d/zz-odd.list",
+        f"echo '{ODD_SOURCE}' > /etc/apt/sources.list.d/zz-odd.list",
         "rm /etc/apt/sources.list.d/zz-odd.list",
     ),
     (
         "dpkg-unfinished",
+        "zstd",
         f"{ZSTD} half-configured/' /var/lib/dpkg/status",
         f"{ZSTD} installed/' /var/lib/dpkg/status",
     ),
     (
         "amdgpu-blacklisted",
+        "/etc/modprobe.d/planted.conf",
         "echo 'blacklist amdgpu' > /etc/modprobe.d/planted.conf",
         "rm /etc/modprobe.d/planted.conf",
     ),
 ]
 
 
-@pytest.mark.parametrize(("finding", "plant", "undo"), PLANTED, ids=[row[0] for row in PLANTED])
-def test_doctor_finds_what_we_plant(
-    lab: Lab, fleet: dict[str, Any], finding: str, plant: str, undo: str
-) -> None:
-    def found() -> set[str]:
-        ran = kit("doctor", "-i", str(lab.inventory_path), "-l", "it-dark", "--json")
-        return {item["id"] for item in host_of(ran, "it-dark")["findings"]}
+def found(lab: Lab, host: str) -> dict[str, str]:
+    """What doctor finds on a host: id to text."""
+    ran = kit("doctor", "-i", str(lab.inventory_path), "-l", host, "--json")
+    return {item["id"]: f"{item['found']} {item['source']}" for item in host_of(ran, host)["findings"]}
 
-    assert finding not in found()
+
+@pytest.mark.parametrize(("finding", "named", "plant", "undo"), PLANTED, ids=[row[0] for row in PLANTED])
+def test_doctor_finds_what_we_plant(
+    lab: Lab, fleet: dict[str, Any], finding: str, named: str, plant: str, undo: str
+) -> None:
+    assert finding not in found(lab, "it-dark")
     assert lab.exec("it-dark", ["sudo", "sh", "-c", plant]).rc == 0
     try:
-        assert finding in found()
+        findings = found(lab, "it-dark")
     finally:
         assert lab.exec("it-dark", ["sudo", "sh", "-c", undo]).rc == 0
+    assert named in findings[finding]
