@@ -35,9 +35,9 @@ def observed_reasons(host: Host, wish: ProofWish) -> list[str]:
     if loaded.origin != wish.origin:
         reasons.append(f"the loaded amdgpu is {loaded.origin}, {wish.origin} is wanted")
     module = memory.ttm_module(wish.origin)
-    if wish.pages is not None and memory.active_pages(host, module) != wish.pages:
-        if not memory.outranked(host, module, wish.pages):  # else a boot brings nothing
-            reasons.append(f"{module}.pages_limit is not yet {wish.pages}")
+    limited = wish.pages is None or memory.active_pages(host, module) == wish.pages
+    if wish.pages is not None and not limited and not memory.outranked(host, module, wish.pages):
+        reasons.append(f"{module}.pages_limit is not yet {wish.pages}")
     return reasons
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from . import memory, paths, service_user
+from . import activation, memory, paths, service_user
 from .activation import Due, marked
 from .change import Call, Change, Command, Remove, WriteFile
 from .host import Host
@@ -37,7 +37,10 @@ class MemoryWish:
 
 @dataclass(frozen=True)
 class MemoryState:
-    """``active``: the loaded module's limit, None where it is not loaded; texts are None if absent."""
+    """``active``: the loaded module's limit, None where it is not loaded; texts are None if absent.
+
+    ``outranked``: another place wins; ``prepared``: the initramfs was rebuilt, only the boot is due.
+    """
 
     modprobe: str | None
     udev: str | None
@@ -46,10 +49,12 @@ class MemoryState:
     undefined_groups: tuple[str, ...]
     active: int | None
     outranked: bool = False
+    prepared: bool = False
 
 
 def read(host: Host, wish: MemoryWish) -> MemoryState:
     """Read the state."""
+    marker = activation.load(host)
     access = service_user.read_access(host, wish.user)
     defined = set(re.findall(r"^([^:\n]+):", host.read("/etc/group") or "", re.MULTILINE))
     return MemoryState(
@@ -59,6 +64,7 @@ def read(host: Host, wish: MemoryWish) -> MemoryState:
         missing_groups=access.missing_groups if access.exists else GROUPS,
         undefined_groups=tuple(name for name in GROUPS if name not in defined),
         active=memory.active_pages(host, wish.module),
+        prepared=bool(marker.reboot) and not marker.initramfs,
         outranked=wish.pages is not None and memory.outranked(host, wish.module, wish.pages),
     )
 
@@ -71,7 +77,9 @@ def due(state: MemoryState, wish: MemoryWish) -> Due:
     if wish.pages is not None and state.active != wish.pages and not state.outranked:
         now = f"is {state.active}" if state.active is not None else "has no value yet"
         reasons.append(f"{wish.module}.pages_limit {now}, {wish.pages} is wanted")
-    return Due(initramfs=state.modprobe != wanted, reboot=tuple(reasons))
+    # A file that is right and a limit that is not: the initramfs holds something older.
+    stale = bool(reasons) and not state.prepared
+    return Due(initramfs=state.modprobe != wanted or stale, reboot=tuple(reasons))
 
 
 def plan(state: MemoryState, wish: MemoryWish) -> list[Change]:

@@ -104,11 +104,12 @@ def test_a_fresh_box_gets_everything_and_then_nothing(tmp_path: Path) -> None:
     assert '"initramfs": true' in str(box.text(paths.ACTIVATION_DUE)), "marked before anything was done"
 
 
-def test_a_limit_that_is_not_in_effect_asks_for_a_reboot_only() -> None:
-    state = MemoryState(DONE.modprobe, DONE.udev, True, (), (), 99)
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_limit_that_is_not_in_effect_asks_for_a_boot_and_once_for_the_initramfs(prepared: bool) -> None:
+    state = MemoryState(DONE.modprobe, DONE.udev, True, (), (), 99, prepared=prepared)
     assert memory_plan.plan(state, WISH) == []
     due = memory_plan.due(state, WISH)
-    assert (due.initramfs, due.reboot) == (False, ("ttm.pages_limit is 99, 4096 is wanted",))
+    assert (due.initramfs, due.reboot) == (not prepared, ("ttm.pages_limit is 99, 4096 is wanted",))
 
 
 @pytest.mark.parametrize(
