@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterable
@@ -35,11 +36,23 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+class _Console(Console):
+    """A console that falls silent when its reader goes away (``| head``): the run goes on.
+
+    Rich's own way is to end the program, which would leave ansible-playbook behind.
+    """
+
+    def on_broken_pipe(self) -> None:
+        """Send the rest of the output nowhere."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+
 def console_for(stream: TextIO) -> Console:
     """A rich console; without a terminal there is no colour and no wrapping."""
     if stream.isatty():
-        return Console(file=stream, highlight=False)
-    return Console(file=stream, highlight=False, width=200, soft_wrap=True, no_color=True)
+        return _Console(file=stream, highlight=False)
+    return _Console(file=stream, highlight=False, width=200, soft_wrap=True, no_color=True)
 
 
 class Display(AbstractContextManager["Display"]):
@@ -102,12 +115,15 @@ class PlainDisplay(Display):
 
     def _beat(self) -> None:
         while not self._done.wait(min(1.0, self._heartbeat / 3)):
-            for host in self.hosts:
-                step = host.step
-                count = int(step.elapsed // self._heartbeat) if step else 0
-                if step and count > self._beats.get(host.name, 0):
-                    self._line(host, f"{step.layer}: {step.task}: {elapsed(step)}")
-                self._beats[host.name] = count
+            self._beat_once()
+
+    def _beat_once(self) -> None:
+        for host in self.hosts:
+            step = host.step
+            count = int(step.elapsed // self._heartbeat) if step else 0
+            if step and count > self._beats.get(host.name, 0):
+                self._line(host, f"{step.layer}: {step.task}: {elapsed(step)}")
+            self._beats[host.name] = count
 
     def started(self, host: HostRun) -> None:
         """Name a layer once a host; every task with -v."""

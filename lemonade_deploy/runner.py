@@ -24,6 +24,7 @@ from lemonade_deploy.events import Collector
 from lemonade_deploy.prepare import Prepared
 from lemonade_deploy.vault import Passwords
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Seconds that Ansible gets to end after Ctrl-C before it is killed.
 GRACE = 20.0
 
@@ -47,7 +48,7 @@ class Outcome:
 
 
 class Interrupt:
-    """Ctrl-C and SIGTERM while Ansible runs.
+    """Ctrl-C, SIGTERM and a closed terminal (SIGHUP) while Ansible runs.
 
     ansible-runner's own cancelling kills the process group, and Ansible's workers are in
     groups of their own: they would go on. So the first signal is passed to ansible-playbook,
@@ -69,11 +70,20 @@ class Interrupt:
         if self._since is not None or self._collector.ansible_pid is None:
             self._kill = True
         self._since = self._since or time.monotonic()
-        if self._collector.ansible_pid is not None and not self._kill:
-            try:
-                os.kill(self._collector.ansible_pid, signal.SIGINT)
-            except ProcessLookupError:
-                return  # it has just ended by itself
+        if not self._kill:
+            self._signal(signal.SIGINT)
+
+    def terminate(self) -> None:
+        """End an ansible-playbook that nobody listens to any more."""
+        self._signal(signal.SIGTERM)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._collector.ansible_pid is None:
+            return
+        try:
+            os.kill(self._collector.ansible_pid, number)
+        except ProcessLookupError:
+            return  # it has just ended by itself
 
     def cancel(self) -> bool:
         """ansible-runner's cancel_callback: True kills."""
@@ -83,11 +93,11 @@ class Interrupt:
 
 @contextmanager
 def _handled(interrupt: Interrupt) -> Iterator[None]:
-    """Install *interrupt* for SIGINT and SIGTERM; only the main thread may."""
+    """Install *interrupt* for SIGINT, SIGTERM and SIGHUP; only the main thread may."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, interrupt) for number in _SIGNALS}
     try:
         yield
     finally:
@@ -107,6 +117,7 @@ def play(prepared: Prepared, collector: Collector, passwords: Passwords, private
             ended.append(interface.run(cancel_callback=interrupt.cancel, **arguments))
         except BaseException as error:  # raised again below, in the caller's thread
             errors.append(error)
+            interrupt.terminate()
 
     thread = threading.Thread(target=work, name="ansible-runner", daemon=True)
     with _handled(interrupt):

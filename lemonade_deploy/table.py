@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -113,16 +113,19 @@ def _answer(console: Console, host: HostRun) -> None:
 
 def _diffs(console: Console, host: HostRun) -> None:
     for diff in host.diffs:
-        console.print(
-            Text(f"{host.name}: {diff.get('after_header') or diff.get('before_header') or ''}", "bold")
-        )
-        if "prepared" in diff:
-            console.print(Text(str(diff["prepared"])))
-            continue
-        before, after = _lines(diff.get("before")), _lines(diff.get("after"))
-        for line in difflib.unified_diff(before, after, "before", "after", lineterm=""):
-            style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
-            console.print(Text(line, style))
+        lines = _diff_lines(diff)
+        if lines:
+            name = diff.get("after_header") or diff.get("before_header") or ""
+            console.print(Text(f"{host.name}: {name}", "bold"))
+        for line in lines:
+            console.print(Text(line, {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")))
+
+
+def _diff_lines(diff: Mapping[str, Any]) -> list[str]:
+    if "prepared" in diff:
+        return str(diff["prepared"]).splitlines()
+    before, after = _lines(diff.get("before")), _lines(diff.get("after"))
+    return list(difflib.unified_diff(before, after, "before", "after", lineterm=""))
 
 
 def _lines(value: Any) -> list[str]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -107,7 +108,8 @@ def dispatch(argv: Sequence[str]) -> int:
         sys.stderr.write("lemonade-deploy: stopped\n")
         return Exit.FAILED
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has gone: nobody is left to tell
+        # The reader of our output has gone (`| head`); without this Python complains at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.FAILED
     return int(code or 0)
 
