@@ -124,7 +124,8 @@ def make_wish(host: Host, state: DriverState, request: Request) -> DkmsWish:
             found = _choose(private, request, errors)
     dkms_version, firmware_version = found
     module = driver_releases.module_version(dkms_version)
-    _demand_builds(module, request.kernel)
+    if not installed_ok(state, DKMS_PACKAGE, dkms_version):
+        _demand_builds(host, module, request.kernel)
     stays = request.kernel == host.running_kernel()
     headers = f"linux-headers-{request.kernel}"
     present = dpkg.packages(host).get(headers)
@@ -198,14 +199,26 @@ def _choose(private: apt.PrivateApt, request: Request, errors: list[str]) -> tup
     return candidate.version, same[0]
 
 
-def _demand_builds(module: str, release: str) -> None:
-    kernel = kernels.parse(release)
-    if kernel is None:
-        return
-    if driver_releases.builds_on(driver_releases.by_module(module), kernel.series) is False:
+def _demand_builds(host: Host, module: str, wanted: str) -> None:
+    """Refuse a driver that does not build on the wanted kernel, or on another one with headers.
+
+    The package builds for the running and for the newest kernel too, and stays half-configured where
+    one of these builds fails. Raises Refused.
+    """
+    known = driver_releases.by_module(module)
+    others = (path.split("/")[3] for path in host.glob("/lib/modules/*/build"))
+    for release in dict.fromkeys([wanted, *others]):
+        kernel = kernels.parse(release)
+        if kernel is None or driver_releases.builds_on(known, kernel.series) is not False:
+            continue
+        good = [item.repository for item in driver_releases.RELEASES if item.newest_kernel >= kernel.series]
+        later = (
+            f"set amdgpu_driver_repo_version to {good[0]} or later" if good else "wait for a later release"
+        )
+        away = "" if release == wanted else f", or remove linux-headers-{release}"
         raise Refused(
-            f"amdgpu-dkms {module} does not build on kernel {release}",
-            "use amdgpu_driver_policy: intree (the default on APUs), or a kernel this driver knows",
+            f"amdgpu-dkms {module} does not build on the kernel {release}",
+            f"{later}{away}, or use amdgpu_driver_policy: intree (the default on APUs)",
         )
 
 

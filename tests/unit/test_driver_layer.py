@@ -386,8 +386,20 @@ def test_another_repository_that_wins_is_refused(tmp_path: Path) -> None:
 def test_a_kernel_that_this_dkms_does_not_build_on_is_refused(tmp_path: Path) -> None:
     box = dirty(tmp_path)
     repository(box)
-    with pytest.raises(Refused, match=r"6\.19\.0 does not build on kernel 7\.0\.0-31"):
+    with pytest.raises(Refused, match=r"6\.19\.0 does not build on the kernel 7\.0\.0-31") as refusal:
         driver_switch.make_wish(box.host, driver_state.read(box.host), request(kernel=GOOD_KERNEL))
+    assert "31.30 or later" in refusal.value.remedy
+
+
+def test_another_kernel_that_would_make_the_installation_fail_is_refused_too(tmp_path: Path) -> None:
+    box = dirty(tmp_path).link(f"/lib/modules/{GOOD_KERNEL}/build", f"/usr/src/linux-headers-{GOOD_KERNEL}")
+    repository(box)
+    with pytest.raises(Refused, match="does not build on the kernel 7") as refusal:
+        driver_switch.make_wish(box.host, driver_state.read(box.host), request())
+    assert f"linux-headers-{GOOD_KERNEL}" in refusal.value.remedy
+    box = installed(tmp_path / "converged")
+    box.link(f"/lib/modules/{GOOD_KERNEL}/build", "/usr/src/x")
+    driver_switch.make_wish(box.host, driver_state.read(box.host), request())
 
 
 def installed(tmp_path: Path) -> Box:
