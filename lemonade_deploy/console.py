@@ -77,6 +77,9 @@ class Display(AbstractContextManager["Display"]):
     ) -> None:
         return None
 
+    def begin(self) -> None:
+        """See events.Listener."""
+
     def started(self, host: HostRun) -> None:
         """See events.Listener."""
 
@@ -100,9 +103,8 @@ class PlainDisplay(Display):
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True)
 
-    def watch(self, hosts: Iterable[HostRun], plan: bool = False) -> None:
+    def begin(self) -> None:
         """Start the heartbeat."""
-        super().watch(hosts, plan)
         self._thread.start()
 
     def __exit__(
@@ -157,9 +159,8 @@ class LiveDisplay(Display):
             redirect_stdout=False,
         )
 
-    def watch(self, hosts: Iterable[HostRun], plan: bool = False) -> None:
+    def begin(self) -> None:
         """Start drawing."""
-        super().watch(hosts, plan)
         self._live.start()
 
     def __exit__(

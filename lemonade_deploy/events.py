@@ -24,7 +24,10 @@ _RESULT_EVENTS = {
 
 
 class Listener(Protocol):
-    """What a console is told while a run goes on. Called from the runner's thread."""
+    """What a console is told while a run goes on."""
+
+    def begin(self) -> None:
+        """Ansible runs. Threads may be started from here on: before, it is forked."""
 
     def started(self, host: HostRun) -> None:
         """A host began the step in ``host.step``."""
@@ -62,7 +65,9 @@ class Collector:
         kind = str(event.get("event", ""))
         data = event.get("event_data") or {}
         self.ansible_pid = event.get("pid") or self.ansible_pid
-        if kind == "playbook_on_play_start":
+        if kind == "playbook_on_start":
+            self._listener.begin()
+        elif kind == "playbook_on_play_start":
             self.playbook_started = True
         elif kind == "runner_on_start":
             self._start(data)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One ansible-runner run: started in a thread, watched, stopped cleanly, its traces removed."""
+"""One ansible-runner run: watched, stopped cleanly, its traces removed."""
 
 from __future__ import annotations
 
@@ -109,26 +109,15 @@ def play(prepared: Prepared, collector: Collector, passwords: Passwords, private
     """Run the playbook to its end. Everything found is in *collector*."""
     interrupt = Interrupt(collector)
     arguments = _arguments(prepared, collector, passwords, private)
-    errors: list[BaseException] = []
-    ended: list[Any] = []
-
-    def work() -> None:
-        try:
-            ended.append(interface.run(cancel_callback=interrupt.cancel, **arguments))
-        except BaseException as error:  # raised again below, in the caller's thread
-            errors.append(error)
-            interrupt.terminate()
-
-    thread = threading.Thread(target=work, name="ansible-runner", daemon=True)
+    ended: Any = None
     with _handled(interrupt):
-        thread.start()
-        while thread.is_alive():
-            thread.join(0.2)
-    if errors:
-        raise errors[0]
+        try:
+            ended = interface.run(cancel_callback=interrupt.cancel, **arguments)
+        finally:
+            if ended is None:
+                interrupt.terminate()
     collector.finish(interrupt.happened)
-    rc = ended[0].rc
-    return Outcome(rc if isinstance(rc, int) else 1, interrupt.happened)
+    return Outcome(ended.rc if isinstance(ended.rc, int) else 1, interrupt.happened)
 
 
 def _arguments(

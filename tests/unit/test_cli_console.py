@@ -25,6 +25,7 @@ def event(kind: str, host: str = "halo-1", task: str = "load", **data: Any) -> d
 def collector(display: Any, *hosts: str) -> Collector:
     found = Collector(list(hosts) or ["halo-1"], display, {"halo-1": {"models": 1800.0}})
     display.watch(found.hosts.values())
+    found({"event": "playbook_on_start", "pid": 42})
     return found
 
 
