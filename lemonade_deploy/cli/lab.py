@@ -25,15 +25,15 @@ app = typer.Typer(no_args_is_help=True, cls=GroupPage)
 
 @app.callback()
 def _lab_page() -> None:
-    """Usage: lemonade-deploy lab VERB [OPTIONS]              (needs root on this machine)
+    """Usage: lemonade-deploy lab VERB [OPTIONS]           (needs root on this machine)
 
-    Simulated Strix Halo hosts to try the kit on. systemd, ssh, apt, dpkg, dkms, GRUB's
-    and initramfs tools and Lemonade Server are real; the GPU, its driver, the kernels
-    and the vendors' archives are simulated, and every output says so.
+    Simulated Strix Halo hosts to try the kit on. systemd, ssh, apt, dpkg, dkms, the
+    tools of GRUB and initramfs, and Lemonade Server are real; the GPU, its driver,
+    the kernels and the vendors' archives are simulated, and every output says so.
 
     Verbs:
       up             bring hosts up: lab1, lab2, …
-      list           what stands: profile, address, what booted, which engine answers
+      list           what stands: profile, address, what booted, which engine
       exec HOST CMD  run a command on a host; returns its exit code
       inventory      print the path of the hosts' inventory
       reset HOST     a fresh disk; address and host key stay
@@ -85,12 +85,12 @@ def up(
     """Usage: lemonade-deploy lab up [OPTIONS]
 
     Bring simulated hosts up until N stand; those that stand stay as they are. The
-    first time makes the root and the engine's bundle (minutes); later it takes seconds.
+    first time makes the root and the engine's bundle (minutes), later: seconds.
 
       --hosts N                  lab1 to labN (default 1)
       --profile [HOST=]PROFILE   of new hosts, or of one host; repeatable:
-          strix-halo-dirty   (default) amdgpu-dkms 6.16.13 from AMD's 30.30, old kernel
-          strix-halo-dark    a failed DKMS build left `blacklist amdgpu`: no KFD node
+          strix-halo-dirty   (default) amdgpu-dkms from AMD's 30.30, old kernel
+          strix-halo-dark    a failed DKMS build left a blacklist: no KFD node
           strix-halo-clean   a fixed kernel, nothing of AMD's
           no-gpu             the same without an AMD GPU
       --engine vllm|light        the real vLLM on the CPU (default), or llama.cpp's
@@ -114,7 +114,7 @@ def up(
 def list_hosts(json_output: Json = False) -> None:
     """Usage: lemonade-deploy lab list [--json]
 
-    Show the hosts: profile, address, state (running, off, or stuck in its boot), the
+    Show the hosts: profile, address, state (running, off, stuck in its boot), the
     kernel and driver that booted and why, the engine, and what is simulated.
 
     Examples:
