@@ -137,10 +137,11 @@ def show(console: Console, verdicts: Sequence[Verdict]) -> None:
 def _failures(console: Console, verdict: Verdict) -> None:
     if verdict.unreachable:
         console.print(Text(f"{verdict.host}: unreachable: {verdict.unreachable}", STYLES["failed"]))
-    for test in verdict.tests:
-        if test.bad:
-            console.print(Text(f"{verdict.host}: {test.name}", STYLES["failed"]))
-            console.print(Text("  " + test.message.replace("\n", "\n  ")))
+    for message in dict.fromkeys(test.message for test in verdict.tests if test.bad):
+        names = [test.name for test in verdict.tests if test.bad and test.message == message]
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        console.print(Text(f"{verdict.host}: {names[0]}{more}", STYLES["failed"]))
+        console.print(Text("  " + message.replace("\n", "\n  ")))
     evidence = next((test.evidence for test in verdict.tests if test.bad and test.evidence), "")
     if evidence:
         console.print(Text("  " + evidence.strip().replace("\n", "\n  "), "dim"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any, TextIO
@@ -16,6 +17,11 @@ from typing import Any, TextIO
 import pytest
 import testinfra  # type: ignore[import-untyped]
 
+_COMMAND_RESULT = re.compile(
+    r"CommandResult\(backend=.*?exit_status=(?P<rc>\d+), command=b(?P<q>['\"])(?P<command>.*?)(?P=q), "
+    r"_stdout=b(?P<q1>['\"])(?P<stdout>.*?)(?P=q1), _stderr=b(?P<q2>['\"])(?P<stderr>.*?)(?P=q2)\)",
+    re.DOTALL,
+)
 SUITE = Path(__file__).with_name("suite")
 
 
@@ -71,7 +77,18 @@ def _message(report: pytest.TestReport) -> str:
     if not report.longrepr or report.passed:
         return ""
     crash = getattr(report.longrepr, "reprcrash", None)
-    return str(crash.message if crash else report.longrepr)[:2000]
+    return plain(str(crash.message if crash else report.longrepr))[:2000]
+
+
+def plain(text: str) -> str:
+    """Testinfra's CommandResult in *text* as a sentence; the rest as it is."""
+    match = _COMMAND_RESULT.search(text)
+    if match is None:
+        return text.removeprefix("AssertionError: ").removeprefix("Failed: ")
+    said = (match["stderr"] or match["stdout"]).replace("\\r", "").replace("\\n", " ").strip()
+    command = match["command"]
+    shown = command if len(command) <= 120 else f"{command[:120]}…"
+    return f"`{shown}` ended with code {match['rc']}: {said or 'it said nothing'}"
 
 
 def unreachable(spec: str) -> str:
@@ -79,7 +96,7 @@ def unreachable(spec: str) -> str:
     try:
         done = testinfra.get_host(spec).run("id -u")
     except Exception as error:  # testinfra lets every kind of a transport's error through
-        return str(error)[-600:]
+        return plain(str(error))[-600:]
     if done.rc != 0:
         return (done.stderr or done.stdout).strip()[-600:] or f"`id -u` ended with code {done.rc}"
     return "" if done.stdout.strip() == "0" else "the commands do not run as root: sudo is missing (-K?)"

@@ -158,7 +158,10 @@ def _await_live(host: Host, endpoint: str) -> None:
     port = urlsplit(endpoint).port or 0
 
     def running() -> bool:
-        return systemd.show(host, UNIT).active in ("active", "activating")
+        state = systemd.show(host, UNIT)
+        # Where somebody else holds the port, systemd would try again and again.
+        between = state.active == "activating" and sockets.listener(host, port) is None
+        return state.active == "active" or between
 
     alive = wait_alive(Lemond(endpoint), running, START_TIMEOUT)
     # Something else may hold the port and answer for it.

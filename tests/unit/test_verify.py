@@ -17,7 +17,7 @@ from lemonade_deploy.envelope import Envelope
 from lemonade_deploy.verify import junit
 from lemonade_deploy.verify.fleet import Access
 from lemonade_deploy.verify.verdict import TestResult, Verdict
-from lemonade_deploy.verify.worker import readable
+from lemonade_deploy.verify.worker import plain, readable
 
 PASSED = TestResult("service::is_enabled", "passed", 0.5)
 FAILED = TestResult(
@@ -120,3 +120,12 @@ def test_the_document_keeps_to_its_schema() -> None:
         )
     }
     jsonschema.validate(Envelope("verify", ["verify"]).document(1, hosts), schema)
+
+
+def test_a_command_that_failed_is_told_in_a_sentence() -> None:
+    text = (
+        "RuntimeError: Unexpected output CommandResult(backend=<testinfra.backend.local.LocalBackend object "
+        "at 0x7f>, exit_status=1, command=b'cat -- /x', _stdout=b'', _stderr=b'cat: /x: No such file\\n')"
+    )
+    assert plain(text) == "`cat -- /x` ended with code 1: cat: /x: No such file"
+    assert plain("AssertionError: open on 0.0.0.0") == "open on 0.0.0.0"

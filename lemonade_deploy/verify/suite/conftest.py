@@ -28,15 +28,18 @@ def unit(host: Host) -> dict[str, str]:
         "NoNewPrivileges,ProtectSystem,ProtectHome,PrivateTmp,RestrictNamespaces,DevicePolicy,"
         "CapabilityBoundingSet,ActiveEnterTimestampMonotonic"
     )
-    text = host.check_output(f"systemctl show -p {names} {UNIT}")
-    return dict(line.partition("=")[::2] for line in text.splitlines())
+    shown = host.run(f"systemctl show -p {names} {UNIT}")
+    if shown.rc != 0:
+        pytest.fail(f"systemd cannot be asked: {shown.stderr.strip()}", pytrace=False)
+    return dict(line.partition("=")[::2] for line in shown.stdout.splitlines())
 
 
 @pytest.fixture(scope="module")
 def process(host: Host, unit: dict[str, str]) -> dict[str, Any]:
     """The running daemon: its pid, real user and group ids, environment's names and values."""
     pid = unit["MainPID"]
-    assert pid != "0", f"{UNIT} does not run"
+    if pid == "0":
+        pytest.fail(f"{UNIT} does not run", pytrace=False)
     status = dict(
         line.partition(":")[::2] for line in host.file(f"/proc/{pid}/status").content_string.splitlines()
     )
@@ -54,6 +57,8 @@ def process(host: Host, unit: dict[str, str]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def settings(host: Host) -> dict[str, Any]:
     """The defaults file that the kit wrote."""
+    if not host.file(DEFAULTS).exists:
+        pytest.fail(f"{DEFAULTS} is missing: Lemonade Server was not set up here", pytrace=False)
     value = json.loads(host.file(DEFAULTS).content_string)
     assert isinstance(value, dict)
     return value

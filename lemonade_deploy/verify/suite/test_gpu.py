@@ -26,7 +26,7 @@ def expected(cu: int) -> tuple[int, int]:
 
 def gpu_nodes(host: Host) -> dict[str, dict[str, int]]:
     """Numbers of each KFD node that is a GPU."""
-    text = host.check_output(f"grep -H . {NODES}/*/properties")
+    text = host.run(f"grep -H . {NODES}/*/properties").stdout
     nodes: dict[str, dict[str, int]] = {}
     for line in text.splitlines():
         path, _colon, pair = line.partition(":")
@@ -37,7 +37,7 @@ def gpu_nodes(host: Host) -> dict[str, dict[str, int]]:
 
 
 def test_the_driver_shows_a_gpu(host: Host) -> None:
-    assert gpu_nodes(host)
+    assert gpu_nodes(host), f"no GPU below {NODES}: its driver is not loaded"
 
 
 def test_save_areas_of_gfx1151(host: Host) -> None:
