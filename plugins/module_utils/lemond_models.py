@@ -214,14 +214,18 @@ class Loaded:
     already: bool
 
 
-def load(host: Host, client: Lemond, model: Wanted, timeout: float, bundle: str) -> Loaded:
+def load(
+    host: Host, client: Lemond, model: Wanted, timeout: float, bundle: str, fresh: bool = False
+) -> Loaded:
     """Load a model (``timeout`` in seconds). An engine of another bundle is unloaded first.
 
-    Raises Refused with the line of the engine's log that tells why.
+    So is any with ``fresh``, for options that changed. Raises Refused with the line of the engine's log
+    that tells why.
     """
     entry = client.loaded(model.name)
     if entry is not None and entry.get("backend_alive", True):
-        if not bundle or executable(host, int(entry.get("pid") or 0)).startswith(bundle + "/"):
+        ours = not bundle or executable(host, int(entry.get("pid") or 0)).startswith(bundle + "/")
+        if ours and not fresh:
             return Loaded(model.name, 0.0, True)
         client.post("/v1/unload", {"model_name": model.name}, 120)
     began = time.time()

@@ -153,7 +153,7 @@ def load_all(
     changed = {change.object for change in changes}
     bundle = engine.active_bundle(host)
     loaded = [
-        lemond_models.load(host, client, model, timeout, bundle)
+        lemond_models.load(host, client, model, timeout, bundle, f"model {model.name}" in changed)
         for model in reversed(wanted)
         if model is wanted[0] or f"model {model.name}" in changed
     ]

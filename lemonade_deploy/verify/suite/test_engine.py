@@ -73,4 +73,4 @@ def test_no_gpu_fault_since_the_service_started(host: Host, unit: dict[str, str]
         and isinstance(line.get("MESSAGE"), str)
         and any(sign in line["MESSAGE"] for sign in signs)
     ]
-    assert not faults
+    assert not faults, faults[0]

@@ -51,4 +51,4 @@ def test_save_areas_of_gfx1151(host: Host) -> None:
         # A newer kernel may save more; less is what faults.
         if found[0] < wanted[0] or found[1] < wanted[1]:
             wrong.append(f"node {name} with {cu} CUs: {found}, wanted {wanted}")
-    assert not wrong
+    assert not wrong, "; ".join(wrong)

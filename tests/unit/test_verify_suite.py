@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The suite's own judgement, against a host made of texts: what must turn it red does."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+import lemonade_deploy
+
+SUITE = Path(lemonade_deploy.__file__).parent / "verify" / "suite"
+
+
+def suite(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"suite_{name}", SUITE / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def host(stdout: str = "", **attributes: Any) -> Any:
+    """A host that gives the same text to every command."""
+    return SimpleNamespace(run=lambda _command: SimpleNamespace(stdout=stdout, rc=0), **attributes)
+
+
+def node(cwsr: int, control: int = 16384, simd: int = 80) -> Any:
+    lines = {"gfx_target_version": 110501, "simd_count": simd, "simd_per_cu": 2, "num_xcc": 1}
+    lines |= {"cwsr_size": cwsr, "ctl_stack_size": control}
+    path = "/sys/class/kfd/kfd/topology/nodes/1/properties"
+    return host("\n".join(f"{path}:{name} {value}" for name, value in lines.items() if value))
+
+
+@pytest.mark.parametrize(
+    ("cu", "sizes"), [(40, (19185664, 16384)), (32, (15351808, 16384)), (16, (7675904, 8192))]
+)
+def test_expected_sizes(cu: int, sizes: tuple[int, int]) -> None:
+    assert suite("test_gpu").expected(cu) == sizes
+
+
+def test_the_right_sizes_pass_and_larger_ones_do() -> None:
+    check = suite("test_gpu").test_save_areas_of_gfx1151
+    check(node(19185664))
+    check(node(19185664 + 4096))
+
+
+@pytest.mark.parametrize(("cwsr", "control"), [(13942784, 16384), (0, 0), (19185664, 8192)])
+def test_old_missing_and_wrong_sizes_fail(cwsr: int, control: int) -> None:
+    with pytest.raises(AssertionError, match="node 1 with 40 CUs"):
+        suite("test_gpu").test_save_areas_of_gfx1151(node(cwsr, control))
+
+
+def test_no_gpu_fails() -> None:
+    with pytest.raises(AssertionError, match="driver is not loaded"):
+        suite("test_gpu").test_the_driver_shows_a_gpu(host())
+
+
+UNIT = {"ActiveEnterTimestampMonotonic": "5000"}
+
+
+def kernel(message: str, at: int) -> Any:
+    return host(json.dumps({"MESSAGE": message, "__MONOTONIC_TIMESTAMP": str(at)}))
+
+
+FAULT = "amdgpu 0000:c5:00.0: amdgpu: [gfxhub] page fault (src_id:0 ring:24 vmid:8 pasid:32770)"
+
+
+def test_a_gpu_fault_since_the_start_fails() -> None:
+    with pytest.raises(AssertionError):
+        suite("test_engine").test_no_gpu_fault_since_the_service_started(kernel(FAULT, 6000), UNIT)
+
+
+@pytest.mark.parametrize(("message", "at"), [(FAULT, 4000), ("usb 1-1: new device", 6000)])
+def test_older_faults_and_other_lines_pass(message: str, at: int) -> None:
+    suite("test_engine").test_no_gpu_fault_since_the_service_started(kernel(message, at), UNIT)
+
+
+def sockets(*found: str) -> Any:
+    return host(socket=SimpleNamespace(get_listening_sockets=lambda: list(found)))
+
+
+def test_an_open_port_must_demand_a_key() -> None:
+    check = suite("test_endpoint").test_strangers_are_kept_out
+    answering = {
+        status: SimpleNamespace(get=lambda *_a, s=status, **_k: SimpleNamespace(status=s))
+        for status in (200, 401)
+    }
+    wide = sockets("tcp://0.0.0.0:13305", "unix:///run/x")
+    with pytest.raises(AssertionError, match="without a key"):
+        check(wide, answering[200], {"port": 13305})
+    check(wide, answering[401], {"port": 13305})
+    check(sockets("tcp://127.0.0.1:13305", "tcp://::1:13305"), answering[200], {"port": 13305})
+
+
+def test_a_closed_port_fails() -> None:
+    with pytest.raises(AssertionError):
+        suite("test_endpoint").test_it_listens_at_the_configured_port(sockets("tcp://:22"), {"port": 13305})
+
+
+def test_an_error_inside_a_stream_fails() -> None:
+    check = suite("test_completion").test_streamed_completion
+    good = 'data: {"choices": [{"delta": {"content": "4"}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n'
+    bad = 'data: {"error": {"message": "boom"}, "choices": []}\n\n' + good
+    first = SimpleNamespace(status=200)
+
+    def api(text: str) -> Any:
+        return SimpleNamespace(chat=lambda _model, stream: SimpleNamespace(status=200, text=text))
+
+    check(api(good), "m", first)
+    for text in (bad, "", good.replace("[DONE]", "{}"), good.replace('"content": "4"', '"content": ""')):
+        with pytest.raises((AssertionError, KeyError)):
+            check(api(text), "m", first)
