@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removes roots and layers of older recipes from the cache."""
+"""What goes from the cache: roots and layers of older recipes, or all of it."""
 
 from __future__ import annotations
 
@@ -26,6 +26,23 @@ def prune() -> None:
                     removed += 1
     if removed:
         say(f"removed {removed} older roots and layers from the cache")
+
+
+def used_by_a_lab(mounts: str) -> bool:
+    """Whether a host of any lab stands on the cache; *mounts* is the text of /proc/self/mounts."""
+    return any(
+        fields[2] == "overlay" and f"{cache_dir()}/" in fields[3]
+        for fields in (line.split() for line in mounts.splitlines())
+    )
+
+
+def purge(own: Path) -> None:
+    """Delete this lab's folder *own*, and the cache unless a host of another lab stands on it."""
+    shutil.rmtree(own)
+    if used_by_a_lab(Path("/proc/self/mounts").read_text(encoding="utf-8")):
+        say(f"{cache_dir()} stays: hosts of another lab stand on it")
+    elif cache_dir().exists():
+        shutil.rmtree(cache_dir())
 
 
 def _stale(folder: Path) -> list[Path]:

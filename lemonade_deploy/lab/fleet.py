@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -128,8 +127,7 @@ class Lab:
         if not purge:
             cleanup.prune()
         else:
-            for folder in (state_dir(), cache_dir()):
-                shutil.rmtree(folder, ignore_errors=False)
+            cleanup.purge(state_dir())
         say("down" if purge else f"down; keys stay in {state_dir()}, downloads and roots in {cache_dir()}")
 
     def _end(self, now: LabState, names: Sequence[str]) -> None:

@@ -254,3 +254,14 @@ def test_an_empty_lab_is_one_json_document(monkeypatch: pytest.MonkeyPatch) -> N
     document = json.loads(CliRunner().invoke(cli.app, ["list", "--json"]).stdout)
     assert (document["schema"], document["exit_code"], document["hosts"]) == ("lemonade-deploy/lab/1", 0, {})
     assert any("GPU" in item for item in document["simulated"])
+
+
+def test_purge_keeps_a_cache_that_another_lab_stands_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    layer = f"{tmp_path}/lemonade-deploy/layers/dirty-1"
+    host = f"lemonade-lab /var/lib/x overlay rw,lowerdir={layer},upperdir=/u,workdir=/w 0 0\n"
+    assert cleanup.used_by_a_lab(host)
+    assert not cleanup.used_by_a_lab("overlay / overlay rw,lowerdir=/somewhere/else 0 0\n")
+    assert not cleanup.used_by_a_lab(f"/dev/vda {tmp_path}/lemonade-deploy ext4 rw 0 0\n")
