@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from lemonade_deploy import __version__
-from lemonade_deploy.cli import demo, depot, doctor, lab, run, verify
+from lemonade_deploy.cli import demo, depot, doctor, lab, rollback, run, verify
 from lemonade_deploy.cli.options import GroupPage
 from lemonade_deploy.envelope import Envelope, write
 from lemonade_deploy.errors import UsageError
@@ -27,6 +27,7 @@ app = typer.Typer(
 run.register(app)
 doctor.register(app)
 verify.register(app)
+rollback.register(app)
 demo.register(app)
 app.add_typer(lab.app, name="lab")
 app.add_typer(depot.app, name="depot")
@@ -57,6 +58,7 @@ def _main(
       run PLAYBOOK    what a playbook alone means, too
       doctor          what stands in the way on each host; changes nothing
       verify          check the service and ask the model; changes nothing
+      rollback        back to the bundle that was current before
       depot           lock a bundle's files by size and sha256
       lab             simulated Strix Halo hosts on this machine (needs root)
       demo            a lab host from dirty to a model's answer (needs root)

@@ -14,7 +14,7 @@ import os
 import re
 from dataclasses import dataclass, replace
 
-from . import bundle_layout, dpkg
+from . import bundle_layout, bundle_service, dpkg
 from .host import Host
 from .lock import Release
 from .manifest import OWN_PREFIX, of_tree
@@ -23,6 +23,7 @@ from .paths import BUNDLE_CURRENT, BUNDLE_ROOT, CACHE_DIR, LAUNCHER
 RECORD = OWN_PREFIX + ".json"
 MANIFEST = OWN_PREFIX + ".manifest"
 ACTIVATED = OWN_PREFIX + ".activated"
+ROLLED_BACK = OWN_PREFIX + ".rolled-back"  # names the tree that took over
 PARTIAL = ".partial"
 RECORD_SCHEMA = "lemonade-deploy/bundle/1"
 
@@ -65,7 +66,10 @@ class Tree:
 
 @dataclass(frozen=True)
 class Observed:
-    """What of bundles is on a host; ``current`` is the name that the link gives."""
+    """What of bundles is on a host; ``current`` is the name that the link gives.
+
+    ``serving``: lemond runs and must notice another bundle; asked only where that may come.
+    """
 
     trees: tuple[Tree, ...] = ()
     names: frozenset[str] = frozenset()
@@ -74,6 +78,8 @@ class Observed:
     launcher: bool = False
     missing_packages: tuple[str, ...] = ()
     mapped: frozenset[str] = frozenset()
+    serving: bool = False
+    restart_due: bool = False
 
 
 def observe(host: Host, release: Release, packages: tuple[str, ...], verify: bool = False) -> Observed:
@@ -86,14 +92,18 @@ def observe(host: Host, release: Release, packages: tuple[str, ...], verify: boo
     if verify:
         trees = tuple(verified(host, tree) if _is(tree, release) else tree for tree in trees)
     wanted = next((tree for tree in trees if _is(tree, release)), None)
+    current, due = host.readlink(BUNDLE_CURRENT), bundle_service.restart_due(host)
+    settled = wanted is not None and wanted.name == current and not due
     return Observed(
         trees=trees,
         names=frozenset(names),
-        current=host.readlink(BUNDLE_CURRENT),
+        current=current,
         leftovers=(*_partials(names), *_downloads(host, release, wanted)),
         launcher=launcher_written(host),
         missing_packages=missing_packages(host, packages),
         mapped=mapped_trees(host) if any(tree != wanted for tree in trees) else frozenset(),
+        serving=not settled and bundle_service.serving(host),
+        restart_due=due,
     )
 
 

@@ -157,6 +157,7 @@ def activate(host: Host, name: str) -> None:
     stamp = host.path(f"{BUNDLE_ROOT}/{name}/{bundle.ACTIVATED}")
     with open(stamp, "w", encoding="utf-8"):
         os.utime(stamp)
+    bundle_space.erase(host.path(f"{BUNDLE_ROOT}/{name}/{bundle.ROLLED_BACK}"))
     link = host.path(BUNDLE_CURRENT)
     bundle_space.erase(f"{link}{bundle.PARTIAL}")
     os.symlink(name, f"{link}{bundle.PARTIAL}")

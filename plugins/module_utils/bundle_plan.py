@@ -6,14 +6,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from . import apt, bundle, bundle_install, bundle_space
+from . import apt, bundle, bundle_install, bundle_service, bundle_space
 from .bundle import Observed, Tree
 from .bundle_install import Order, Stats
 from .change import Call, Change, WriteFile
 from .host import CommandFailed, Host
 from .paths import BUNDLE_CURRENT, LAUNCHER
 
-LAYER = "vllm_rocm"
+LAYER = bundle_service.LAYER
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ def plan_bundle(observed: Observed, wanted: Wanted, stats: Stats) -> list[Change
     if not observed.launcher:
         operations = (Call(bundle_install.ensure_root), WriteFile(LAUNCHER, bundle.LAUNCHER_TEXT, 0o755))
         changes.append(Change(LAYER, "launcher", "write", LAUNCHER, operations=operations))
+    if observed.serving and (observed.restart_due or observed.current != name):
+        changes.append(bundle_service.restart())
     doomed = bundle.superfluous(observed, name, wanted.keep)
     if doomed:
         changes.append(_prune(doomed))
@@ -101,7 +103,10 @@ def _link(observed: Observed, name: str) -> Change:
         f"{BUNDLE_CURRENT} -> {name}",
         before=f"{observed.current}\n" if observed.current else None,
         after=f"{name}\n",
-        operations=(Call(lambda host: bundle_install.activate(host, name)),),
+        operations=(
+            *([bundle_service.MARK] if observed.serving else []),
+            Call(lambda host: bundle_install.activate(host, name)),
+        ),
     )
 
 

@@ -148,13 +148,15 @@ def _service_change(action: str, endpoint: str) -> Change:
         _systemctl("enable"),
         _systemctl("reset-failed"),
         _systemctl("restart"),
-        Call(lambda host: _await_live(host, endpoint)),
+        Call(lambda host: await_live(host, endpoint)),
+        Remove(paths.BUNDLE_RESTART_DUE),
         Remove(paths.LEMOND_RESTART_DUE),
     )
     return Change(LAYER, "service lemond", action, endpoint, operations=operations)
 
 
-def _await_live(host: Host, endpoint: str) -> None:
+def await_live(host: Host, endpoint: str) -> None:
+    """Wait until lemond answers at *endpoint*. Raises Refused with its own last errors."""
     port = urlsplit(endpoint).port or 0
 
     def running() -> bool:

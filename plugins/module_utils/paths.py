@@ -17,6 +17,8 @@ LAUNCHER = PREFIX + "/bin/vllm-server"  # vllm.rocm_bin
 LEMOND_UNIT = "/etc/systemd/system/lemond.service"
 # The files of lemond were written, but lemond has not been restarted since.
 LEMOND_RESTART_DUE = STATE_DIR + "/lemond-restart-due"
+# Another bundle was made current, but lemond has not been restarted since.
+BUNDLE_RESTART_DUE = STATE_DIR + "/bundle-restart-due"
 LEMONADE_SOURCE = "/etc/apt/sources.list.d/lemonade-deploy-lemonade.sources"
 LEMONADE_KEY = "/etc/apt/keyrings/lemonade-deploy-lemonade.asc"
 # sha256 of the .deb that was installed by path or URL (lemonade_server_source: deb).

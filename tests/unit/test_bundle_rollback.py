@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Back to the previous bundle, and lemond's restart as one step with every swap."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundle_host import Box, triples
+from nasty import Nasty, bundle_members, publish, serving, tar_gz
+
+from lemonade_deploy.cli.main import dispatch
+from lemonade_deploy.domain import bundle_rollback, bundle_service, lemond_service
+from lemonade_deploy.domain.bundle import Tree
+from lemonade_deploy.domain.bundle_rollback import State, target
+from lemonade_deploy.domain.change import carry_out
+from lemonade_deploy.domain.host import Completed, Host
+from lemonade_deploy.domain.lock import Release
+from lemonade_deploy.domain.module import Refused
+from lemonade_deploy.domain.paths import BUNDLE_RESTART_DUE, LEMOND_DEFAULTS
+from lemonade_deploy.exits import Exit
+
+SWAP = [("current bundle", "link"), ("service lemond", "restart")]
+
+
+@pytest.fixture
+def server() -> Iterator[Nasty]:
+    with serving() as running:
+        yield running
+
+
+@pytest.fixture
+def box(tmp_path: Path, server: Nasty) -> Box:
+    return Box(tmp_path / "host", server.url)
+
+
+@pytest.fixture
+def releases(server: Nasty) -> list[Release]:
+    return [publish(server, tar_gz(bundle_members(n)), tag=f"vllm{n}-rocm7-gfx1151")[0] for n in range(3)]
+
+
+@pytest.fixture
+def lemond(box: Box, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A lemond with the kit's settings that runs; gives what was done to it, and when."""
+    done: list[str] = []
+
+    def run(host: Host, argv: Sequence[str], **options: Any) -> Completed:
+        if argv[0] != "systemctl":
+            return real(host, argv, **options)
+        if argv[1] == "show":
+            return Completed(tuple(argv), 0, "ActiveState=active\nMainPID=4711\n", "")
+        done.append(f"{argv[1]} with {box.current}")
+        return Completed(tuple(argv), 0, "", "")
+
+    real = Host.run
+    monkeypatch.setattr(Host, "run", run)
+    monkeypatch.setattr(lemond_service, "await_live", lambda _host, endpoint: done.append(f"live {endpoint}"))
+    box.host.write(LEMOND_DEFAULTS, '{"host": "127.0.0.1", "port": 13399}')
+    return done
+
+
+def roll(box: Box, to: str = "", check_mode: bool = False) -> list[tuple[str, str]]:
+    return triples(carry_out(bundle_rollback.planner(box.host, to), box.host, check_mode))
+
+
+def test_back_without_a_byte_fetched(box: Box, releases: list[Release], server: Nasty) -> None:
+    box.run(releases[0])
+    box.run(releases[1])
+    server.requests.clear()
+    assert roll(box, check_mode=True) == [("current bundle", "link")]
+    assert box.current == releases[1].tag
+    assert roll(box) == [("current bundle", "link")]
+    assert box.current == releases[0].tag
+    assert server.requests == []
+
+
+def test_a_second_call_stays_there(box: Box, releases: list[Release]) -> None:
+    box.run(releases[0])
+    box.run(releases[1])
+    roll(box)
+    assert roll(box) == []
+    assert box.current == releases[0].tag
+
+
+def test_forward_by_name_and_by_the_next_run(box: Box, releases: list[Release]) -> None:
+    box.run(releases[0])
+    box.run(releases[1])
+    roll(box)
+    assert roll(box, releases[1].tag) == [("current bundle", "link")]
+    assert roll(box, releases[1].tag) == []
+    # It is current again, so the previous one is a place to go back to as before.
+    assert roll(box) == [("current bundle", "link")]
+    assert box.run(releases[1]) == [("current bundle", "link")]
+    assert roll(box) == [("current bundle", "link")]
+    assert box.current == releases[0].tag
+
+
+def test_of_several_the_one_that_was_current_last(box: Box, releases: list[Release]) -> None:
+    for release in (releases[2], releases[0], releases[1]):
+        box.run(release, keep=2)
+    roll(box)
+    assert box.current == releases[0].tag
+
+
+def test_nothing_to_go_back_to_is_said(box: Box, releases: list[Release]) -> None:
+    with pytest.raises(Refused, match=r"no previous bundle.*there: none"):
+        roll(box)
+    box.run(releases[0])
+    with pytest.raises(Refused, match=rf"{releases[0].tag} \(current\)"):
+        roll(box)
+    with pytest.raises(Refused, match="No sound bundle vllm9 is on this host"):
+        roll(box, "vllm9")
+    assert box.current == releases[0].tag
+
+
+def test_a_damaged_tree_is_no_place_to_go_back_to(box: Box, releases: list[Release]) -> None:
+    box.run(releases[0])
+    box.run(releases[1])
+    shutil.rmtree(box.place(releases[0].tag, "bin"))
+    with pytest.raises(Refused, match=rf"{releases[0].tag} \(damaged\)"):
+        roll(box)
+
+
+def test_a_tree_that_never_was_current_is_not_the_previous_one() -> None:
+    trees = tuple(Tree(name, name, "x", "y", 1, at) for name, at in (("a", 5.0), ("b", 0.0), ("c", 9.0)))
+    assert target(State(trees, "c")).name == "a"
+
+
+def test_a_link_to_a_tree_that_is_gone(box: Box, releases: list[Release]) -> None:
+    box.run(releases[0])
+    box.run(releases[1])
+    shutil.rmtree(box.place(releases[1].tag))
+    assert roll(box) == [("current bundle", "link")]
+    assert box.current == releases[0].tag
+
+
+def test_lemond_restarts_after_every_swap(box: Box, releases: list[Release], lemond: list[str]) -> None:
+    box.run(releases[0])
+    lemond.clear()
+    assert box.run(releases[1], check_mode=True) == box.run(releases[1]) == [("bundle", "install"), *SWAP]
+    restarted = f"restart with {releases[1].tag}"
+    assert lemond == [f"reset-failed with {releases[1].tag}", restarted, "live http://127.0.0.1:13399"]
+    assert box.run(releases[1]) == []
+    assert roll(box) == SWAP
+    assert f"restart with {releases[0].tag}" in lemond
+    assert not box.host.exists(BUNDLE_RESTART_DUE)
+
+
+def test_killed_between_swap_and_restart_the_next_run_restarts(
+    box: Box, releases: list[Release], lemond: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box.run(releases[0])
+    box.run(releases[1])
+
+    def killed(_host: Host, _endpoint: str) -> None:
+        raise KeyboardInterrupt
+
+    for again in (lambda: box.run(releases[0]), lambda: roll(box, releases[1].tag)):
+        with monkeypatch.context() as patched:
+            patched.setattr(lemond_service, "await_live", killed)
+            with pytest.raises(KeyboardInterrupt):
+                again()
+        assert box.host.exists(BUNDLE_RESTART_DUE)
+        lemond.clear()
+        assert again() == [("service lemond", "restart")]
+        assert lemond[-1].startswith("live")
+        assert again() == []
+
+
+def test_a_lemond_that_is_not_ours_is_left_alone(
+    box: Box, releases: list[Release], lemond: list[str]
+) -> None:
+    Path(box.host.path(LEMOND_DEFAULTS)).unlink()
+    box.run(releases[0])
+    box.run(releases[1])
+    roll(box)
+    assert lemond == []
+    assert not box.host.exists(BUNDLE_RESTART_DUE)
+
+
+def test_a_start_of_lemond_settles_the_restart() -> None:
+    stopped = dataclasses.replace(
+        lemond_service.Current(None, None, None, False, "linked", lemond_service.UnitState(), False)
+    )
+    changes = lemond_service.plan(stopped, lemond_service.Desired("u", "s", ""), "http://127.0.0.1:1")
+    removed = [getattr(operation, "path", "") for operation in changes[-1].operations]
+    assert bundle_service.MARK.path in removed
+
+
+def test_what_is_to_go_back_must_be_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert dispatch(["rollback", "-i", "localhost,"]) == Exit.USAGE
+    assert "--bundle" in capsys.readouterr().err
