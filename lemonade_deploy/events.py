@@ -192,7 +192,7 @@ def _facts(host: HostRun, result: Mapping[str, Any]) -> None:
     host.rebooted = host.rebooted or bool(result.get("rebooted"))
     if result.get("reboot_required"):
         host.reboot_required = [str(why) for why in result.get("reboot") or ["a change takes effect at boot"]]
-    for key in ("bundle", "inference"):
+    for key in ("bundle", "inference", "bench"):
         if isinstance(result.get(key), Mapping):
             setattr(host, key, dict(result[key]))
     if isinstance(result.get("endpoint"), str):

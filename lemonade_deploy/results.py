@@ -84,6 +84,7 @@ class HostRun:
     endpoint: str | None = None
     inference: dict[str, Any] | None = None
     load_seconds: float | None = None
+    bench: dict[str, Any] | None = None
     simulated: list[str] = field(default_factory=list)
     tasks: int = 0
     began: float | None = None

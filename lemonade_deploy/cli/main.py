@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from lemonade_deploy import __version__
-from lemonade_deploy.cli import demo, depot, doctor, lab, rollback, run, verify
+from lemonade_deploy.cli import bench, demo, depot, doctor, lab, rollback, run, verify
 from lemonade_deploy.cli.options import GroupPage
 from lemonade_deploy.envelope import Envelope, write
 from lemonade_deploy.errors import UsageError
@@ -28,6 +28,7 @@ run.register(app)
 doctor.register(app)
 verify.register(app)
 rollback.register(app)
+bench.register(app)
 demo.register(app)
 app.add_typer(lab.app, name="lab")
 app.add_typer(depot.app, name="depot")
@@ -59,9 +60,9 @@ def _main(
       doctor          what stands in the way on each host; changes nothing
       verify          check the service and ask the model; changes nothing
       rollback        back to the bundle that was current before
+      bench           measure how fast the models load and answer
       depot           lock a bundle's files by size and sha256
-      lab             simulated Strix Halo hosts on this machine (needs root)
-      demo            a lab host from dirty to a model's answer (needs root)
+      lab, demo       simulated hosts; one of them from dirty to an answer (root)
 
     Every verb: --help, --json (one document). The command: --version. Exit codes:
     0 done, 1 failed, 2 --check found changes, 3 failures within --max-failed,
