@@ -17,6 +17,8 @@ from typing import Any, TextIO
 import pytest
 import testinfra  # type: ignore[import-untyped]
 
+from lemonade_deploy.domain.scrub import scrub
+
 _COMMAND_RESULT = re.compile(
     r"CommandResult\(backend=.*?exit_status=(?P<rc>\d+), command=b(?P<q>['\"])(?P<command>.*?)(?P=q), "
     r"_stdout=b(?P<q1>['\"])(?P<stdout>.*?)(?P=q1), _stderr=b(?P<q2>['\"])(?P<stderr>.*?)(?P=q2)\)",
@@ -43,8 +45,8 @@ class Reporter:
                 outcome=_outcome(report),
                 seconds=report.duration
                 + (self._setup.get(report.nodeid, 0.0) if report.when == "call" else 0.0),
-                message=_message(report),
-                evidence="\n".join(f"{title}:\n{text}" for title, text in report.sections),
+                message=scrub(_message(report)),
+                evidence=scrub("\n".join(f"{title}:\n{text}" for title, text in report.sections)),
                 properties=dict(report.user_properties),
             )
 

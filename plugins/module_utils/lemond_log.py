@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from .host import Host
 from .load_failures import Signature, match
+from .scrub import scrub
 
 # 2026-11-30 11:29:24.310 [Error] (Process) text
 _LEMOND = re.compile(r"^\S+ \S+ \[(?P<level>\w+)\] \((?P<source>\w+)\) ?(?P<text>.*)$")
@@ -64,7 +65,7 @@ def service_errors(host: Host, count: int = 3) -> list[str]:
     """The last errors of lemond itself."""
     found = [_LEMOND.match(message) for message in read(host, last=100)]
     errors = [hit["text"].strip() for hit in found if hit and hit["level"] == "Error"]
-    return [error[:_TRIM] for error in errors][-count:]
+    return [scrub(error)[:_TRIM] for error in errors][-count:]
 
 
 def diagnose(messages: Sequence[str]) -> Diagnosis | None:
@@ -76,15 +77,19 @@ def diagnose(messages: Sequence[str]) -> Diagnosis | None:
     for line in (*exceptions, *engine):
         signature = match(line)
         if signature:
-            return Diagnosis(line[:_TRIM], signature)
+            return Diagnosis(_shown(line), signature)
     if exceptions:
-        return Diagnosis(exceptions[0][:_TRIM], None)
+        return Diagnosis(_shown(exceptions[0]), None)
     own = [hit["text"] for hit in map(_LEMOND.match, attempt) if hit and hit["level"] == "Error"]
     for line in own:
         signature = match(line)
         if signature:
-            return Diagnosis(line[:_TRIM], signature)
-    return Diagnosis(own[0][:_TRIM], None) if own else None
+            return Diagnosis(_shown(line), signature)
+    return Diagnosis(_shown(own[0]), None) if own else None
+
+
+def _shown(line: str) -> str:
+    return scrub(line)[:_TRIM]
 
 
 def _engine_lines(messages: Iterable[str]) -> Iterable[str]:

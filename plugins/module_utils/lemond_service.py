@@ -199,7 +199,12 @@ def link_cache(host: Host) -> None:
 
     Raises Refused where both folders hold something: which one counts is not ours to say.
     """
-    user = pwd.getpwnam(USER)
+    try:
+        user = pwd.getpwnam(USER)
+    except KeyError as error:
+        raise Refused(
+            f"There is no user {USER}.", "The package lemonade-server makes it; install that first."
+        ) from error
     for folder in (lemond_config.STATE_DIR, os.path.dirname(HOME_CACHE), HF_HOME):
         if not host.exists(folder):
             os.makedirs(host.path(folder), 0o750 if folder == lemond_config.STATE_DIR else 0o755)

@@ -100,6 +100,13 @@ def test_an_unknown_reason_is_shown_word_for_word() -> None:
     assert diagnosis == lemond_log.Diagnosis("pkg.StrangeError: the moon is wrong", None)
 
 
+def test_a_secret_in_the_line_is_hidden() -> None:
+    diagnosis = lemond_log.diagnose(engine("pkg.Error: refused for token hf_abcdefghijklmnop"))
+    assert diagnosis is not None
+    assert "hf_abc" not in diagnosis.line
+    assert diagnosis.line.startswith("pkg.Error: refused")
+
+
 def test_only_the_last_try_counts() -> None:
     journal = [*engine("ModuleNotFoundError: No module named 'old'"), *engine("pkg.NewError: new")]
     diagnosis = lemond_log.diagnose(journal)
