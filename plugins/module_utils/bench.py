@@ -106,9 +106,9 @@ class Bench:
             self._method.prompt,
             self._method.timeout,
         )
-        for _ in range(self._method.warmup):
+        for _turn in range(self._method.warmup):
             self._one(target, "warm-up")
-        for _ in range(self._method.runs):
+        for _turn in range(self._method.runs):
             result["runs"].append(self._one(target, "run").public())
         for clients in self._method.concurrency:
             result["concurrency"].append(self._level(target, clients))
@@ -155,14 +155,14 @@ class Bench:
 
         def client() -> None:
             gate.wait()
-            for _ in range(ROUNDS):
+            for _turn in range(ROUNDS):
                 try:
                     samples.append(self._ask(target, self._next()))
                 except RequestFailed as error:
                     errors.append(str(error))
 
         with ThreadPoolExecutor(max_workers=clients) as pool:
-            waiting = [pool.submit(client) for _ in range(clients)]
+            waiting = [pool.submit(client) for _client in range(clients)]
             gate.wait()
             began = time.perf_counter()
         seconds = time.perf_counter() - began
