@@ -113,6 +113,8 @@ class Collector:
             host.unreachable = outcome == "unreachable"
             host.failure = _failure(layer, task_of(data), result)
         host.diffs.extend(diffs_of(result))
+        for note in result.get("notes") or []:
+            self._listener.notice(f"[WARNING] {host.name}: {note}")
         host.step, host.ended = None, time.monotonic()
         shown = "changed" if fresh and outcome == "ok" else outcome
         self._listener.ended(host, step, shown, fresh)

@@ -4,24 +4,15 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.panel import Panel
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 
 from lemonade_deploy.cli import options
+from lemonade_deploy.cli.transfer import Shown, short
 from lemonade_deploy.depot import lock as locking
 from lemonade_deploy.depot import lockfile
 from lemonade_deploy.domain.assets import BASE_URL
@@ -34,23 +25,27 @@ from lemonade_deploy.errors import UsageError, did_you_mean
 from lemonade_deploy.exits import Exit
 
 DEFAULT_FAMILY = "gfx1151"
-HEARTBEAT = 15.0  # seconds between two lines where there is no terminal
 
 app = typer.Typer(no_args_is_help=True, cls=options.GroupPage)
 
 
 @app.callback()
 def _depot() -> None:
-    """Usage: lemonade-deploy depot lock RELEASE [OPTIONS]
+    """Usage: lemonade-deploy depot VERB [OPTIONS]
 
-    Bundles, seen from this machine. Hosts install only what a lock file names.
+    Bundles, seen from this machine. Hosts install only what a lock file names;
+    they take it from upstream, from mirrors, or from a depot in the LAN.
 
     Verbs:
       lock RELEASE    read a release once and note size and sha256 of every file
+      fetch           bring the locked releases to this machine, once
+      serve           serve them to the hosts
+      export, import  carry them to a machine without a network
+      gc              remove what the lock file does not name
 
     Examples:
       lemonade-deploy depot lock vllm0.22.1-rocm7.13.0 --gfx gfx1151 -i hosts.yml
-      lemonade-deploy depot lock --help
+      lemonade-deploy depot fetch -i hosts.yml
     """
 
 
@@ -87,21 +82,24 @@ def lock(
     """
     envelope = Envelope("depot", sys.argv[1:])
     console = Console(stderr=True, soft_wrap=not sys.stderr.isatty(), highlight=False)
-    path = _place(inventory, lock_file)
+    path = place(inventory, lock_file)
     tags = _tags(release, gfx or [])
     try:
         known = lockfile.read(path)
         for name, family in tags:
             known = _lock_one(console, path, known, base_url, (name, family))
     except (FetchError, LockError, locking.Changed, OSError) as error:
-        return _failed(console, envelope, error, json_output)
+        return failed(console, envelope, error, json_output)
     if json_output:
         entries = {name: known[name].archive for name, _family in tags}
         write(envelope.document(Exit.OK, {}, lock_file=str(path), locked=entries))
     return Exit.OK
 
 
-def _failed(console: Console, envelope: Envelope, error: Exception, json_output: bool) -> int:
+def failed(
+    console: Console, envelope: Envelope, error: Exception, json_output: bool, verb: str = "lock"
+) -> int:
+    """Say what went wrong; gives the exit code."""
     if isinstance(error, locking.Changed):
         found = str(error)
         remedy = (
@@ -109,7 +107,7 @@ def _failed(console: Console, envelope: Envelope, error: Exception, json_output:
         )
     else:
         found, remedy = getattr(error, "found", str(error)), getattr(error, "remedy", "")
-    console.print(f"lemonade-deploy depot lock: {found}", markup=False, style="bold red")
+    console.print(f"lemonade-deploy depot {verb}: {found}", markup=False, style="bold red")
     if remedy:
         console.print(remedy, markup=False)
     if json_output:
@@ -118,7 +116,8 @@ def _failed(console: Console, envelope: Envelope, error: Exception, json_output:
     return Exit.FAILED
 
 
-def _place(inventory: str | None, lock_file: Path | None) -> Path:
+def place(inventory: str | None, lock_file: Path | None) -> Path:
+    """The lock file that the options name. Raises UsageError."""
     if lock_file is not None:
         return lock_file
     if inventory is None:
@@ -152,7 +151,7 @@ def _lock_one(
     console: Console, path: Path, known: dict[str, Release], base_url: str, wanted: tuple[str, str]
 ) -> dict[str, Release]:
     name, family = wanted
-    with _Shown(console, name) as shown:
+    with Shown(console, name) as shown:
         found = locking.lock_release(base_url, name, family, shown)
     merged = locking.merge(known, found)
     if merged[name] is found:
@@ -161,18 +160,13 @@ def _lock_one(
     return merged
 
 
-def _short(name: str, tag_name: str) -> str:
-    """What of an asset's name is not the tag: part01-of-02.tar.gz."""
-    return name.removeprefix(f"{tag_name}-").removeprefix("x64.")
-
-
 def _tell(console: Console, path: Path, release: Release, fresh: bool) -> None:
     if not fresh:
         console.print(f"{release.tag} is locked already, and unchanged.", markup=False)
         return
     lines = []
     for asset in release.assets:
-        lines += [f"{_short(asset.name, release.tag)}, {asset.size:,} bytes", f"  {asset.sha256}"]
+        lines += [f"{short(asset.name, release.tag)}, {asset.size:,} bytes", f"  {asset.sha256}"]
     if release.tree:
         tree = release.tree
         lines += [f"unpacked tree, {tree.files:,} files, {tree.size:,} bytes", f"  {tree.digest}"]
@@ -192,40 +186,3 @@ def _tell(console: Console, path: Path, release: Release, fresh: bool) -> None:
         console.print(Panel(text.replace("[", r"\["), border_style="bold yellow"))
     else:
         console.print(text, markup=False)
-
-
-class _Shown:
-    """Progress: a bar an asset on a terminal, else a line now and then."""
-
-    def __init__(self, console: Console, tag_name: str) -> None:
-        self._console = console
-        self._tag = tag_name
-        self._tasks: dict[str, TaskID] = {}
-        self._said = time.monotonic()
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-        )
-
-    def __enter__(self) -> _Shown:
-        if self._console.is_terminal:
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        if self._console.is_terminal:
-            self._bar.stop()
-
-    def __call__(self, name: str, done: int, size: int | None) -> None:
-        if self._console.is_terminal:
-            if name not in self._tasks:
-                self._tasks[name] = self._bar.add_task(_short(name, self._tag))
-            self._bar.update(self._tasks[name], completed=done, total=size)
-        elif time.monotonic() - self._said > HEARTBEAT:
-            self._said = time.monotonic()
-            of = f" of {size:,}" if size else ""
-            self._console.print(f"{_short(name, self._tag)}: {done:,}{of} bytes", markup=False)

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from lemonade_deploy import __version__
-from lemonade_deploy.cli import bench, demo, depot, doctor, lab, rollback, run, verify
+from lemonade_deploy.cli import bench, demo, depot_store, doctor, lab, rollback, run, verify
 from lemonade_deploy.cli.options import GroupPage
 from lemonade_deploy.envelope import Envelope, write
 from lemonade_deploy.errors import UsageError
@@ -31,7 +31,7 @@ rollback.register(app)
 bench.register(app)
 demo.register(app)
 app.add_typer(lab.app, name="lab")
-app.add_typer(depot.app, name="depot")
+app.add_typer(depot_store.app, name="depot")
 
 # Words that are no playbook although no verb of ours has them as its name.
 _OWN_OPTIONS = ("-h", "--help", "--version")
@@ -61,7 +61,7 @@ def _main(
       verify          check the service and ask the model; changes nothing
       rollback        back to the bundle that was current before
       bench           measure how fast the models load and answer
-      depot           lock a bundle's files by size and sha256
+      depot           lock bundles by sha256, fetch them once, serve them to hosts
       lab, demo       simulated hosts; one of them from dirty to an answer (root)
 
     Every verb: --help, --json (one document). The command: --version. Exit codes:

@@ -36,13 +36,19 @@ class Source:
     """Where a release comes from: *base_url* (the tag is appended) and a cache, or none."""
 
     def __init__(
-        self, release: Release, base_url: str, cache: str | None = None, policy: Policy | None = None
+        self,
+        release: Release,
+        base_url: str,
+        cache: str | None = None,
+        policy: Policy | None = None,
+        token: str = "",
     ) -> None:
         self.release = release
         self.cache = cache
         self.fetched = 0  # bytes that came over the network
         self.retries = 0
         self._base_url = base_url
+        self._token = token
         self._policy = policy or Policy()
 
     def chunks(self) -> Generator[bytes, None, None]:
@@ -83,7 +89,7 @@ class Source:
     def _download(self, asset: Asset, start: int) -> Generator[bytes, None, None]:
         if start >= asset.size:
             return
-        download = Download(self.url(asset), asset.size, self._policy)
+        download = Download(self.url(asset), asset.size, self._policy, self._token)
         try:
             for chunk in download.chunks(start):
                 self.fetched += len(chunk)

@@ -11,22 +11,22 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from . import bundle, bundle_check, bundle_space
 from .bundle_fetch import Source, WrongDigest
-from .fetch import Policy
+from .bundle_sources import DepotChunks, Place
+from .fetch import FetchError, Policy
 from .gunzip import ArchiveError, inflate
 from .host import Host
 from .lock import Release
 from .manifest import Manifest
 from .module import Refused
-from .paths import BUNDLE_CURRENT, BUNDLE_ROOT, LAUNCHER, PREFIX
+from .paths import BUNDLE_CURRENT, BUNDLE_ROOT, CACHE_DIR, LAUNCHER, PREFIX
 from .pump import ahead
 from .unpack import Disk, unpack
 
@@ -34,6 +34,7 @@ LOCK_WAIT = 1800.0  # s; another run that lays down a bundle is doing our work
 QUEUE = 8  # chunks between two stages
 
 Check = Callable[[Host, str, str], None]
+Archive = Generator[bytes, None, None]
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,11 @@ class Order:
     base_url: str
     policy: Policy = field(default_factory=Policy)
     check: Check = bundle_check.check
+    places: tuple[Place, ...] = ()
+
+    def sources(self) -> tuple[Place, ...]:
+        """The places in their order."""
+        return self.places or (Place("upstream", self.base_url),)
 
 
 @dataclass
@@ -55,6 +61,7 @@ class Stats:
     lay_down_seconds: float = 0.0
     static_check_seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
+    source: str = ""
 
     def public(self) -> dict[str, Any]:
         """The result key ``lay_down``."""
@@ -63,7 +70,7 @@ class Stats:
             "retries": self.retries,
             "seconds": round(self.lay_down_seconds, 3),
             "static_check_seconds": round(self.static_check_seconds, 3),
-            "notes": self.notes,
+            "source": self.source,
         }
 
 
@@ -75,10 +82,9 @@ def lay_down(host: Host, order: Order, name: str, stats: Stats) -> None:
         if bundle.read_tree(host, name):
             return  # the run that was waited for did it
         bundle_space.erase(host.path(staging))
-        cache, remark = bundle_space.cache_folder(host, order.release)
-        stats.notes += [remark] if remark else []
+        bundle_space.check_space(host, order.release)
         try:
-            manifest = _unpacked(host, order, staging, cache, stats)
+            manifest = _unpacked(host, order, staging, stats)
             began = time.monotonic()
             order.check(host, staging, order.release.family)
             stats.static_check_seconds = time.monotonic() - began
@@ -89,19 +95,23 @@ def lay_down(host: Host, order: Order, name: str, stats: Stats) -> None:
         except BaseException:
             bundle_space.erase(host.path(staging))
             raise
-        if cache:
-            shutil.rmtree(cache)
+        bundle_space.erase(host.path(f"{CACHE_DIR}/{order.release.tag}"))
 
 
-def _unpacked(host: Host, order: Order, staging: str, cache: str | None, stats: Stats) -> Manifest:
-    """Fill the staging folder; one more attempt where an asset arrived damaged."""
+def _unpacked(host: Host, order: Order, staging: str, stats: Stats) -> Manifest:
+    """Fill the staging folder from the first place that can; the others are remarks."""
     began = time.monotonic()
+    failed: list[Refused] = []
     try:
-        try:
-            return _stream(host, order, staging, cache, stats)
-        except WrongDigest as wrong:
-            stats.notes.append(f"{wrong.asset} arrived with a wrong digest and was fetched once more")
-            return _stream(host, order, staging, cache, stats)
+        for place in order.sources():
+            try:
+                manifest = _twice(host, order, place, staging, stats)
+            except (FetchError, WrongDigest) as error:
+                failed.append(error)
+                stats.notes.append(f"{place} could not be used: {error.found}")
+                continue
+            stats.source = str(place)
+            return manifest
     except ArchiveError as error:
         raise Refused(
             f"Release {order.release.tag} has the locked digests, but its archive is unusable: {error}.",
@@ -109,29 +119,70 @@ def _unpacked(host: Host, order: Order, staging: str, cache: str | None, stats: 
         ) from error
     finally:
         stats.lay_down_seconds = time.monotonic() - began
+    if len(failed) == 1:
+        raise failed[0]
+    told = " ".join(f"{place}: {error.found}" for place, error in zip(order.sources(), failed, strict=True))
+    raise Refused(f"No place has release {order.release.tag}. {told}", failed[-1].remedy)
 
 
-def _stream(host: Host, order: Order, staging: str, cache: str | None, stats: Stats) -> Manifest:
+def _twice(host: Host, order: Order, place: Place, staging: str, stats: Stats) -> Manifest:
+    """One more attempt where an asset arrived damaged."""
+    try:
+        return _stream(host, order, place, staging, stats)
+    except WrongDigest as wrong:
+        stats.notes.append(f"{wrong.asset} arrived with a wrong digest and was fetched once more")
+        return _stream(host, order, place, staging, stats)
+
+
+def _opened(host: Host, order: Order, place: Place, stats: Stats) -> tuple[Source | DepotChunks, Archive]:
+    """What counts the bytes, and the tar archive as a stream."""
+    if place.kind == "depot":
+        depot = DepotChunks(order.release, place, order.policy)
+        index = depot.index()
+        if not isinstance(index, str):
+            return depot, depot.tar(index)
+        stats.notes.append(f"{place}: the release's own files are used, because {index}")
+    cache, remark = bundle_space.cache_folder(host, order.release)
+    stats.notes += [remark] if remark and remark not in stats.notes else []
+    source = Source(order.release, place.url, cache, order.policy, place.token)
+    return source, inflate(ahead(source.chunks(), QUEUE))
+
+
+def _stream(host: Host, order: Order, place: Place, staging: str, stats: Stats) -> Manifest:
     root, tree = host.path(staging), order.release.tree
     bundle_space.erase(root)
     os.mkdir(root)
     os.chmod(root, 0o755)  # noqa: S103  the service's user reads it
-    source = Source(order.release, order.base_url, cache, order.policy)
-    chunks = ahead(inflate(ahead(source.chunks(), QUEUE)), QUEUE)
+    source, archive = _opened(host, order, place, stats)
+    chunks = ahead(archive, QUEUE)
     interval = sys.getswitchinterval()
     # Three threads that mostly run outside the interpreter's lock: 5 ms until a waiting one gets
     # it would cap the stream at ~200 MiB/s.
     sys.setswitchinterval(0.0005)
     try:
         manifest = unpack(chunks, Disk(root), tree.size if tree else None)
+        if tree and manifest.digest() != tree.digest:
+            raise ArchiveError(
+                f"the tree's manifest is {manifest.digest()}, the lock file says {tree.digest}"
+            )
+        return manifest
+    except ArchiveError as error:
+        if isinstance(source, DepotChunks):
+            raise _from_depot(error, place) from error
+        raise
     finally:
         sys.setswitchinterval(interval)
         chunks.close()
         stats.fetched += source.fetched
         stats.retries += source.retries
-    if tree and manifest.digest() != tree.digest:
-        raise ArchiveError(f"the tree's manifest is {manifest.digest()}, the lock file says {tree.digest}")
-    return manifest
+
+
+def _from_depot(error: ArchiveError, place: Place) -> FetchError:
+    """Chunks are not locked bytes: what is wrong with them is the depot's fault, not the release's."""
+    return FetchError(
+        f"{place}: its chunks are not the locked release: {error}.",
+        "Remove the release's folder from the depot, then run `lemonade-deploy depot fetch` again.",
+    )
 
 
 def _finish(host: Host, release: Release, manifest: Manifest, staging: str, name: str) -> None:

@@ -83,9 +83,8 @@ def _leftovers(observed: Observed) -> list[Change]:
 
 def _install(order: Order, name: str, stats: Stats) -> Change:
     release = order.release
-    detail = (
-        f"{release.tag}: {release.size / 1e6:,.0f} MB in {len(release.assets)} file(s) from {order.base_url}"
-    )
+    first = " or ".join(place.url for place in order.sources()[:2])
+    detail = f"{release.tag}: {release.size / 1e6:,.0f} MB in {len(release.assets)} file(s) from {first}"
     return Change(
         LAYER,
         "bundle",

@@ -66,12 +66,20 @@ class _Again(Exception):
 
 
 class Download:
-    """One file on a server. ``size`` in bytes where it is known; else learned from the answer."""
+    """One file on a server. ``size`` in bytes where it is known; else learned from the answer.
 
-    def __init__(self, url: str, size: int | None = None, policy: Policy | None = None) -> None:
+    *token* is sent to this server only, not to where it redirects. ``ranged``: whether it gave
+    the part that was asked for (after exists()).
+    """
+
+    def __init__(
+        self, url: str, size: int | None = None, policy: Policy | None = None, token: str = ""
+    ) -> None:
         self.url = url
         self.size = size
         self.retries = 0
+        self.ranged = False
+        self._token = token
         self._expected = size is not None
         self._policy = policy or Policy()
         self._etag = ""
@@ -102,7 +110,8 @@ class Download:
         failed = 0
         while True:
             try:
-                with self._open(0, "bytes=0-0"):
+                with self._open(0, "bytes=0-0") as answer:
+                    self.ranged = answer.status == 206
                     return True
             except urllib.error.HTTPError as error:
                 error.close()
@@ -150,6 +159,8 @@ class Download:
             if self._etag:
                 headers["If-Range"] = self._etag
         request = urllib.request.Request(self.url, headers=headers)  # noqa: S310
+        if self._token:
+            request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         if request.type not in ("http", "https"):
             raise FetchError(f"{self.url}: only http and https are fetched.")
         answer: http.client.HTTPResponse = urllib.request.build_opener().open(
@@ -248,11 +259,11 @@ def _retry_after(value: str) -> float | None:
         return None
 
 
-def fetch_text(url: str, policy: Policy | None = None, limit: int = 1 << 16) -> str | None:
+def fetch_text(url: str, policy: Policy | None = None, limit: int = 1 << 16, token: str = "") -> str | None:
     """A small text file; None where the server says 404. Raises FetchError."""
     text = b""
     try:
-        for chunk in Download(url, policy=policy).chunks():
+        for chunk in Download(url, policy=policy, token=token).chunks():
             text += chunk
             if len(text) > limit:
                 raise FetchError(f"{url}: more than {limit} bytes.")

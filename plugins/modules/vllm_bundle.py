@@ -42,6 +42,27 @@ options:
     description: Where releases are; the tag and the asset's name are appended.
     type: str
     default: https://github.com/lemonade-sdk/vllm-rocm/releases/download
+  mirrors:
+    description: Further servers in the layout of O(base_url).
+    type: list
+    elements: str
+    default: []
+  depot_url:
+    description: A depot (C(lemonade-deploy depot serve)), which sends zstd chunks. Empty for none.
+    type: str
+    default: ""
+  depot_token:
+    description: The depot's token.
+    type: str
+    default: ""
+  sources:
+    description:
+      - Which places are used, and in which order. C(upstream) is O(base_url).
+      - One that cannot be used leads to the next, and RV(notes) says so.
+    type: list
+    elements: str
+    choices: [depot, mirrors, upstream]
+    default: [depot, mirrors, upstream]
   keep:
     description: How many previous bundles stay on the disk.
     type: int
@@ -138,10 +159,14 @@ lay_down:
     static_check_seconds:
       description: Time of the static checks.
       type: float
-    notes:
-      description: What the user should know, for example that parts could not be kept for resuming.
-      type: list
-      elements: str
+    source:
+      description: Where the bundle came from; empty where nothing was fetched.
+      type: str
+notes:
+  description: What the user should know, for example that the depot could not be used, or parts not be kept.
+  returned: success
+  type: list
+  elements: str
 failure:
   description: Layer, message and remedy.
   returned: failure
@@ -161,6 +186,7 @@ from ansible_collections.lemonade.deploy.plugins.module_utils.bundle_plan import
     plan_bundle,
     refuse_early,
 )
+from ansible_collections.lemonade.deploy.plugins.module_utils.bundle_sources import places
 from ansible_collections.lemonade.deploy.plugins.module_utils.change import Change
 from ansible_collections.lemonade.deploy.plugins.module_utils.host import Host
 from ansible_collections.lemonade.deploy.plugins.module_utils.lock import LockError
@@ -173,6 +199,15 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "lock_file": {"type": "str", "default": "lemonade-deploy.lock"},
     "inventory": {"type": "str", "default": ""},
     "base_url": {"type": "str", "default": BASE_URL},
+    "mirrors": {"type": "list", "elements": "str", "default": []},
+    "depot_url": {"type": "str", "default": ""},
+    "depot_token": {"type": "str", "default": "", "no_log": True},
+    "sources": {
+        "type": "list",
+        "elements": "str",
+        "choices": ["depot", "mirrors", "upstream"],
+        "default": ["depot", "mirrors", "upstream"],
+    },
     "keep": {"type": "int", "default": 1},
     "packages": {"type": "list", "elements": "str", "default": ["libc6-dev"]},
     "verify": {"type": "bool", "default": False},
@@ -187,6 +222,9 @@ def main() -> None:
         release = locked_release(
             asked["lock"], asked["lock_file"], asked["tag"], asked["family"], asked["inventory"]
         )
+        chosen = places(
+            asked["sources"], asked["base_url"], asked["mirrors"], asked["depot_url"], asked["depot_token"]
+        )
     except Refused as refusal:
         fail(module, LAYER, refusal.found, refusal.remedy)
         return
@@ -199,7 +237,7 @@ def main() -> None:
         )
         return
     host, stats = Host(), Stats()
-    wanted = Wanted(Order(release, asked["base_url"]), asked["keep"], tuple(asked["packages"]))
+    wanted = Wanted(Order(release, asked["base_url"], places=chosen), asked["keep"], tuple(asked["packages"]))
 
     def plan() -> list[Change]:
         observed = bundle.observe(host, release, wanted.packages, asked["verify"])
@@ -208,7 +246,8 @@ def main() -> None:
 
     def extra(_changes: list[Change]) -> dict[str, Any]:
         observed = bundle.observe(host, release, wanted.packages)
-        return {"bundle": bundle.public(observed, release), "lay_down": stats.public()}
+        told = {"bundle": bundle.public(observed, release), "lay_down": stats.public()}
+        return {**told, "notes": stats.notes}
 
     run_module(module, LAYER, plan, host, extra)
 

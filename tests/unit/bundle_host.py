@@ -19,6 +19,7 @@ from nasty import POLICY
 from lemonade_deploy.domain import bundle
 from lemonade_deploy.domain.bundle_install import Check, Order, Stats
 from lemonade_deploy.domain.bundle_plan import Wanted, plan_bundle, refuse_early
+from lemonade_deploy.domain.bundle_sources import Place
 from lemonade_deploy.domain.change import Change, carry_out
 from lemonade_deploy.domain.fetch import Policy
 from lemonade_deploy.domain.host import Host
@@ -47,13 +48,14 @@ class Box:
         self.host = Host(str(root))
         self.url, self.policy, self.check = url, policy, check
         self.stats = Stats()
+        self.places: tuple[Place, ...] = ()
 
     def run(
         self, release: Release, keep: int = 1, check_mode: bool = False, verify: bool = False
     ) -> list[tuple[str, str]]:
         """Plan and, outside check mode, apply; gives (object, action) of the changes."""
         self.stats = Stats()
-        wanted = Wanted(Order(release, self.url, self.policy, self.check), keep)
+        wanted = Wanted(Order(release, self.url, self.policy, self.check, self.places), keep)
 
         def plan() -> list[Change]:
             observed = bundle.observe(self.host, release, (), verify)

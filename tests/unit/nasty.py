@@ -46,6 +46,7 @@ class Handler(BaseHTTPRequestHandler):
         """Answer, well or as the next move says."""
         path = unquote(self.path)
         self.server.requests.append((path, self.headers.get("Range")))
+        self.server.tokens.append(self.headers.get("Authorization"))
         moves = self.server.moves[path] or self.server.moves["*"]
         body = self.server.files.get(path)
         span = self.headers.get("Range", "")
@@ -55,6 +56,8 @@ class Handler(BaseHTTPRequestHandler):
                 moves.pop(0)(self, body or b"", start)
             elif body is None:
                 status(404)(self, b"", 0)
+            elif span == "bytes=0-0":
+                first_byte(self, body)
             else:
                 answer(self, body, start)
         except ConnectionError:
@@ -71,6 +74,7 @@ class Nasty(ThreadingHTTPServer):
         self.files: dict[str, bytes] = {}
         self.moves: defaultdict[str, list[Move]] = defaultdict(list)
         self.requests: list[tuple[str, str | None]] = []
+        self.tokens: list[str | None] = []
 
     @property
     def url(self) -> str:
@@ -116,6 +120,15 @@ def answer(
     handler.end_headers()
     handler.wfile.write(body[start:end])
     handler.close_connection = claim is not None or end is not None
+
+
+def first_byte(handler: Handler, body: bytes) -> None:
+    """The good answer to who asks for one byte, to learn whether ranges are served."""
+    handler.send_response(206)
+    handler.send_header("Content-Range", f"bytes 0-0/{len(body)}")
+    handler.send_header("Content-Length", "1")
+    handler.end_headers()
+    handler.wfile.write(body[:1])
 
 
 def status(code: int, **headers: str) -> Move:

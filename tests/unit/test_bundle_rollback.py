@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -183,12 +182,8 @@ def test_a_lemond_that_is_not_ours_is_left_alone(
 
 
 def test_a_start_of_lemond_settles_the_restart() -> None:
-    stopped = dataclasses.replace(
-        lemond_service.Current(None, None, None, False, "linked", lemond_service.UnitState(), False)
-    )
-    changes = lemond_service.plan(stopped, lemond_service.Desired("u", "s", ""), "http://127.0.0.1:1")
-    removed = [getattr(operation, "path", "") for operation in changes[-1].operations]
-    assert bundle_service.MARK.path in removed
+    change = lemond_service._service_change("start", "http://127.0.0.1:1")
+    assert bundle_service.MARK.path in [getattr(operation, "path", "") for operation in change.operations]
 
 
 def test_what_is_to_go_back_must_be_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,6 +51,13 @@ def test_a_pipe_gets_a_line_for_a_layer_a_change_and_a_failure() -> None:
     ]
 
 
+def test_a_note_of_a_module_is_a_warning() -> None:
+    display, stream = plain()
+    with display:
+        collector(display)(event("runner_on_ok", res={"notes": ["the depot is away"]}))
+    assert "[WARNING] halo-1: the depot is away" in stream.getvalue()
+
+
 def test_a_long_step_gives_signs_of_life_with_its_limit() -> None:
     display, stream = plain(heartbeat=0.05)
     with display:

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bring a locked release to the controller: parallel ranges, resumable after a kill at any byte.
+
+An asset grows in one file; beside it stands how far each of its segments is. The number is
+written after the bytes, so a killed fetch repeats at most one read. The digest decides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+from lemonade_deploy.depot.store import PARTIAL, PROGRESS
+from lemonade_deploy.domain.bundle_fetch import WrongDigest
+from lemonade_deploy.domain.fetch import Download, Policy
+from lemonade_deploy.domain.lock import Asset, Release
+
+SEGMENT = 32 << 20  # bytes that one connection brings before it takes the next range
+JOBS = 4  # connections at a time: one rarely fills a link to a CDN
+_NUMBER = struct.Struct("<Q")
+
+# (asset's name, bytes of it so far, its size)
+Progress = Callable[[str, int, int | None], None]
+
+
+def fetch(
+    release: Release,
+    asset: Asset,
+    url: str,
+    folder: Path,
+    progress: Progress = lambda _name, _done, _size: None,
+    jobs: int = JOBS,
+    policy: Policy | None = None,
+) -> Path:
+    """Put *asset* into *folder*, compared with its locked digest; where it is already, only its size.
+
+    Raises WrongDigest, FetchError, OSError.
+    """
+    target = folder / asset.name
+    if target.is_file() and target.stat().st_size == asset.size:
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    partial, notes = folder / (asset.name + PARTIAL), folder / (asset.name + PROGRESS)
+    _Ranges(asset, url, partial, notes, progress, policy or Policy()).run(jobs)
+    digest = _digest(partial)
+    if digest != asset.sha256:
+        partial.unlink()
+        notes.unlink()
+        raise WrongDigest(release, asset, asset.size, digest, url)
+    partial.replace(target)
+    notes.unlink()
+    return target
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+class _Ranges:
+    """One asset's download in segments."""
+
+    def __init__(
+        self, asset: Asset, url: str, partial: Path, notes: Path, progress: Progress, policy: Policy
+    ) -> None:
+        self._asset, self._url, self._policy, self._progress = asset, url, policy, progress
+        self._partial, self._notes = partial, notes
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._done = 0
+
+    def run(self, jobs: int) -> None:
+        """Bring all that is missing. Raises FetchError, OSError."""
+        ranged = self._asset.size > SEGMENT and self._ranged()
+        step = SEGMENT if ranged else max(self._asset.size, 1)
+        starts = range(0, self._asset.size, step)
+        with self._open(self._partial) as data, self._open(self._notes) as notes:
+            begun = [self._begun(notes.fileno(), number, step) for number in range(len(starts))]
+            self._done = sum(begun)
+            self._progress(self._asset.name, self._done, self._asset.size)
+            with ThreadPoolExecutor(jobs if ranged else 1) as pool:
+                parts = [
+                    pool.submit(self._part, data.fileno(), notes.fileno(), number, start, begun[number], step)
+                    for number, start in enumerate(starts)
+                ]
+                try:
+                    for part in parts:
+                        part.result()
+                except BaseException:
+                    self._stop.set()  # the others end after their present read
+                    pool.shutdown(cancel_futures=True)
+                    raise
+            data.truncate(self._asset.size)
+            os.fsync(data.fileno())
+
+    def _ranged(self) -> bool:
+        probe = Download(self._url, policy=self._policy)
+        return probe.exists() and probe.ranged
+
+    @staticmethod
+    def _open(path: Path):  # type: ignore[no-untyped-def]
+        return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b", buffering=0)
+
+    def _begun(self, notes: int, number: int, step: int) -> int:
+        """Bytes of a segment that an earlier run brought; 0 where segments had another size then."""
+        raw = os.pread(notes, _NUMBER.size, number * _NUMBER.size)
+        begun = int(_NUMBER.unpack(raw)[0]) if len(raw) == _NUMBER.size else 0
+        return begun if begun <= min(step, self._asset.size - number * step) else 0
+
+    def _part(self, data: int, notes: int, number: int, start: int, begun: int, step: int) -> None:
+        offset, end = start + begun, min(start + step, self._asset.size)
+        if offset >= end:
+            return
+        download = Download(self._url, self._asset.size, self._policy)
+        with closing(download.chunks(offset)) as chunks:
+            for chunk in chunks:
+                piece = chunk[: end - offset]
+                written = 0
+                while written < len(piece):
+                    written += os.pwrite(data, piece[written:], offset + written)
+                offset += len(piece)
+                os.pwrite(notes, _NUMBER.pack(offset - start), number * _NUMBER.size)
+                self._tell(len(piece))
+                if offset >= end or self._stop.is_set():
+                    return
+
+    def _tell(self, amount: int) -> None:
+        with self._lock:
+            self._done += amount
+            self._progress(self._asset.name, self._done, self._asset.size)

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serve a depot on the LAN: GET, HEAD and ranges of finished files, behind a token, TLS if wanted."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import re
+import secrets
+import shutil
+import ssl
+from collections.abc import Callable
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from lemonade_deploy.depot.store import PARTIAL, PROGRESS, TOKEN
+
+PORT = 13380
+IDLE = 60  # seconds after which a silent connection is closed
+_NAME = re.compile(r"[\w.+~-]*[\w+~-]")  # no `.`, no `..`, no separator
+_RANGE = re.compile(r"bytes=(\d+)-(\d*)")
+
+
+def token_of(folder: Path) -> str:
+    """The depot's token; made at the first call, readable by its owner only. Raises OSError."""
+    path = folder / TOKEN
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return path.read_text(encoding="ascii").strip()
+    with os.fdopen(handle, "w") as stream:
+        stream.write(secrets.token_urlsafe(32) + "\n")
+    return path.read_text(encoding="ascii").strip()
+
+
+def server(
+    folder: Path,
+    address: tuple[str, int],
+    token: str,
+    tls: tuple[str, str] | None = None,
+    said: Callable[[str], None] = lambda _line: None,
+) -> ThreadingHTTPServer:
+    """A server that is bound; call serve_forever(). *tls*: certificate and key. Raises OSError."""
+    made = ThreadingHTTPServer(address, partial(Handler, folder=folder, token=token, said=said))
+    made.daemon_threads = True
+    if tls:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*tls)
+        # The handshake is done in the connection's own thread, not while others wait to be accepted.
+        made.socket = context.wrap_socket(made.socket, server_side=True, do_handshake_on_connect=False)
+    return made
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    server_version = "lemonade-depot"
+    sys_version = ""
+    timeout = IDLE
+
+    def __init__(self, *args: Any, folder: Path, token: str, said: Callable[[str], None]) -> None:
+        self._folder, self._token, self._said = folder, token, said
+        super().__init__(*args)
+
+    def do_GET(self) -> None:
+        """Answer GET."""
+        self._answer(body=True)
+
+    def do_HEAD(self) -> None:
+        """Answer HEAD."""
+        self._answer(body=False)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """One line an answer; requests hold no secrets, the token is in a header."""
+        self._said(f"{self.client_address[0]} {format % args}")
+
+    def _answer(self, body: bool) -> None:
+        given = self.headers.get("Authorization", "")
+        if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+            self._refuse(401)
+            return
+        path = self._file()
+        if path is None:
+            self._refuse(404)
+            return
+        with path.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            found = _RANGE.fullmatch(self.headers.get("Range", ""))
+            start = int(found[1]) if found else 0
+            end = min(int(found[2]) + 1, size) if found and found[2] else size
+            if found and (start >= size or end <= start):
+                self._refuse(416)
+                return
+            self.send_response(206 if found else 200)
+            if found:
+                self.send_header("Content-Range", f"bytes {start}-{end - 1}/{size}")
+            self.send_header("Accept-Ranges", "bytes")
+            self.send_header("Content-Type", "application/octet-stream")
+            self.send_header("Content-Length", str(end - start))
+            self.end_headers()
+            if body:
+                stream.seek(start)
+                self._copy(stream, end - start)
+
+    def _copy(self, stream: Any, left: int) -> None:
+        if isinstance(self.connection, ssl.SSLSocket):
+            while left and (data := stream.read(min(left, 1 << 20))):
+                self.wfile.write(data)
+                left -= len(data)
+            return
+        self.wfile.flush()
+        self.connection.sendfile(stream, stream.tell(), left) if left else None
+
+    def _file(self) -> Path | None:
+        """The file that is asked for: TAG/NAME, finished, and really below the folder."""
+        parts = [unquote(part) for part in urlsplit(self.path).path.strip("/").split("/")]
+        if len(parts) != 2 or not all(_NAME.fullmatch(part) for part in parts):
+            return None
+        path = self._folder.joinpath(*parts)
+        if path.name.endswith((PARTIAL, PROGRESS)) or path.is_symlink() or not path.is_file():
+            return None
+        return path
+
+    def _refuse(self, status: int) -> None:
+        self.send_response(status)
+        if status == 401:
+            self.send_header("WWW-Authenticate", "Bearer")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+def room(folder: Path) -> int:
+    """Free bytes at the folder, or at the nearest one above it that is there."""
+    return shutil.disk_usage(next(place for place in (folder, *folder.parents) if place.is_dir())).free

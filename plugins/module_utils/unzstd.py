@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""zstd frames to their content, by the system's own `zstd`, as a stream in bounded memory.
+
+Python has no zstd before 3.14; Ubuntu's initramfs-tools bring the program to every host.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import threading
+from collections.abc import Generator
+from contextlib import closing
+
+from .gunzip import CHUNK, ArchiveError
+
+PROGRAM = "zstd"
+
+
+def available() -> bool:
+    """Whether this host can unpack zstd."""
+    return shutil.which(PROGRAM) is not None
+
+
+def unzstd(frames: Generator[bytes, None, None]) -> Generator[bytes, None, None]:
+    """The content of *frames*; an exception of theirs is raised here. Closing this closes them.
+
+    Raises ArchiveError for what is no zstd.
+    """
+    process = subprocess.Popen(
+        [PROGRAM, "-dcq"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+    )
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    failed: list[BaseException] = []
+    feeder = threading.Thread(target=_feed, args=(frames, process, failed), daemon=True)
+    feeder.start()
+    try:
+        while data := process.stdout.read(CHUNK):
+            yield data
+        feeder.join()
+        said = process.stderr.read().decode("utf-8", "replace").strip()
+        if failed:
+            raise failed[0]
+        if process.wait():
+            raise ArchiveError(f"not sound zstd: {said}")
+    finally:
+        process.kill()
+        process.wait()
+        feeder.join()
+        process.stdout.close()
+        process.stderr.close()
+
+
+def _feed(
+    frames: Generator[bytes, None, None], process: subprocess.Popen[bytes], failed: list[BaseException]
+) -> None:
+    assert process.stdin is not None
+    try:
+        with closing(frames), process.stdin:
+            for frame in frames:
+                left = memoryview(frame)
+                while left:
+                    left = left[process.stdin.write(left) :]
+    except BrokenPipeError:
+        return  # zstd ended first: its exit code says why, or the reader gave up
+    except BaseException as error:
+        failed.append(error)
+        process.kill()  # what it unpacked so far is no whole stream
