@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,7 @@ from rich.panel import Panel
 from lemonade_deploy.cli import options
 from lemonade_deploy.cli.transfer import Shown, short
 from lemonade_deploy.depot import lock as locking
-from lemonade_deploy.depot import lockfile
+from lemonade_deploy.depot import lockfile, qualification
 from lemonade_deploy.domain.assets import BASE_URL
 from lemonade_deploy.domain.fetch import FetchError
 from lemonade_deploy.domain.gfx import FAMILIES
@@ -153,10 +154,16 @@ def _lock_one(
     name, family = wanted
     with Shown(console, name) as shown:
         found = locking.lock_release(base_url, name, family, shown)
+    said = ""
+    if base_url == BASE_URL:  # a mirror's or a lab's release is not what upstream tested
+        verdict, said = qualification.ask(name)
+        found = replace(found, qualification=verdict)
     merged = locking.merge(known, found)
-    if merged[name] is found:
+    if merged != known:
         lockfile.write(path, merged)
     _tell(console, path, found, fresh=name not in known)
+    if said:
+        console.print(said, markup=False)
     return merged
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Generator
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from lemonade_deploy.depot import discover
@@ -77,7 +78,10 @@ def merge(known: dict[str, Release], new: Release) -> dict[str, Release]:
             f"release {new.tag} is not what was locked on {old.locked_at or 'an unknown day'} from "
             f"{old.source or 'an unknown place'}:\n" + "\n".join(f"  {line}" for line in differences)
         )
-    return {**known, new.tag: old if old.tree else new}
+    kept = old if old.tree else new
+    # The verdict may come later than the bytes; one that is there outlives a feed that does not answer.
+    verdict = new.qualification or old.qualification
+    return {**known, new.tag: replace(kept, qualification=verdict)}
 
 
 def _differences(old: Release, new: Release) -> list[str]:

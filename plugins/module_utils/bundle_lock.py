@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from .lock import Release, parse
+from .lock import UNQUALIFIED, Release, parse
 from .module import Refused
-from .releases import split
+from .releases import KNOWN_BAD, split
 
 
 def locked_release(lock: Any, file: str, tag: str, family: str, inventory: str = "") -> Release:
@@ -26,6 +27,26 @@ def locked_release(lock: Any, file: str, tag: str, family: str, inventory: str =
             "Choose the release with vllm_rocm_release; its family is added by itself.",
         )
     return release
+
+
+def unqualified(release: Release, accepted: Sequence[str]) -> str:
+    """A remark on a release that is known to fail but accepted, else "".
+
+    Raises Refused where *accepted* (release names with or without the family) does not name it.
+    """
+    base = split(release.tag)[0]
+    why = KNOWN_BAD.get(base, "")
+    if not why and release.qualification == UNQUALIFIED:
+        why = "upstream's own hardware tests call it unqualified"
+    if not why:
+        return ""
+    if release.tag in accepted or base in accepted:
+        return f"release {release.tag} was accepted by vllm_rocm_accept_unqualified, although {why}"
+    raise Refused(
+        f"Release {release.tag} is known to fail: {why}.",
+        "Leave vllm_rocm_release empty for the newest qualified release, or take it all the same with "
+        f"`vllm_rocm_accept_unqualified: [{base}]`.",
+    )
 
 
 def _remedy(tag: str, family: str, inventory: str) -> str:

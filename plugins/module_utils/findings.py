@@ -255,7 +255,8 @@ _KINDS = (
         "bundle-known-bad",
         WARNING,
         "The chosen vLLM release is known to fail.",
-        "Leave vllm_rocm_release empty for the newest qualified release.",
+        "Leave vllm_rocm_release empty for the newest qualified release; a run needs "
+        "vllm_rocm_accept_unqualified.",
     ),
 )
 

@@ -17,6 +17,8 @@ from typing import Any
 
 SCHEMA = "lemonade-deploy/lock/1"
 FILE_NAME = "lemonade-deploy.lock"
+# What upstream's qualification feed said when the release was locked; no key: it did not answer.
+QUALIFIED, UNQUALIFIED, NO_RECORD = "qualified", "unqualified", "no record"
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
@@ -58,6 +60,7 @@ class Release:
     tree: TreeInfo | None = None
     locked_at: str = ""
     source: str = ""
+    qualification: str = ""
 
     @property
     def size(self) -> int:
@@ -147,9 +150,16 @@ def _release(tag: str, value: Any, file: str) -> Release:
     if len({asset.name for asset in assets}) != len(assets):
         raise LockError(file, entry.child("assets"), "names one asset twice")
     tree = _tree(entry.get("tree", dict, {}), file, entry.child("tree"))
-    release = Release(tag, family, assets, tree, entry.get("locked_at", str, ""), entry.get("from", str, ""))
+    qualification = entry.get("qualification", str, "")
+    if qualification not in ("", QUALIFIED, UNQUALIFIED, NO_RECORD):
+        raise LockError(
+            file,
+            entry.child("qualification"),
+            f"expected qualified, unqualified or no record, found {qualification!r}",
+        )
+    when, source = entry.get("locked_at", str, ""), entry.get("from", str, "")
     entry.end()
-    return release
+    return Release(tag, family, assets, tree, when, source, qualification)
 
 
 def _asset(value: Any, file: str, key: str) -> Asset:
@@ -187,6 +197,7 @@ def _public(release: Release) -> dict[str, Any]:
         "family": release.family,
         "locked_at": release.locked_at,
         "from": release.source,
+        **({"qualification": release.qualification} if release.qualification else {}),
         "assets": [
             {"name": a.name, **({"url": a.url} if a.url else {}), "size": a.size, "sha256": a.sha256}
             for a in release.assets

@@ -63,6 +63,11 @@ options:
     elements: str
     choices: [depot, mirrors, upstream]
     default: [depot, mirrors, upstream]
+  accept_unqualified:
+    description: Releases (the family may be left out) that may be installed although they are known to fail.
+    type: list
+    elements: str
+    default: []
   keep:
     description: How many previous bundles stay on the disk.
     type: int
@@ -179,7 +184,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.lemonade.deploy.plugins.module_utils import bundle
 from ansible_collections.lemonade.deploy.plugins.module_utils.assets import BASE_URL
 from ansible_collections.lemonade.deploy.plugins.module_utils.bundle_install import Order, Stats
-from ansible_collections.lemonade.deploy.plugins.module_utils.bundle_lock import locked_release
+from ansible_collections.lemonade.deploy.plugins.module_utils.bundle_lock import locked_release, unqualified
 from ansible_collections.lemonade.deploy.plugins.module_utils.bundle_plan import (
     LAYER,
     Wanted,
@@ -208,6 +213,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "choices": ["depot", "mirrors", "upstream"],
         "default": ["depot", "mirrors", "upstream"],
     },
+    "accept_unqualified": {"type": "list", "elements": "str", "default": []},
     "keep": {"type": "int", "default": 1},
     "packages": {"type": "list", "elements": "str", "default": ["libc6-dev"]},
     "verify": {"type": "bool", "default": False},
@@ -222,6 +228,7 @@ def main() -> None:
         release = locked_release(
             asked["lock"], asked["lock_file"], asked["tag"], asked["family"], asked["inventory"]
         )
+        remark = unqualified(release, asked["accept_unqualified"])
         chosen = places(
             asked["sources"], asked["base_url"], asked["mirrors"], asked["depot_url"], asked["depot_token"]
         )
@@ -237,6 +244,7 @@ def main() -> None:
         )
         return
     host, stats = Host(), Stats()
+    stats.notes += [remark] if remark else []
     wanted = Wanted(Order(release, asked["base_url"], places=chosen), asked["keep"], tuple(asked["packages"]))
 
     def plan() -> list[Change]:
