@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from .gpu_check import PREFIX as GPU_CHECK
 from .host import Host
 from .load_failures import Signature, match
 from .scrub import scrub
@@ -62,9 +63,13 @@ def read(host: Host, *, since: float | None = None, last: int | None = None) -> 
 
 
 def service_errors(host: Host, count: int = 3) -> list[str]:
-    """The last errors of lemond itself."""
-    found = [_LEMOND.match(message) for message in read(host, last=100)]
+    """The last errors of lemond itself, or why the check before its start refuses."""
+    messages = read(host, last=100)
+    refused = [line.removeprefix(GPU_CHECK) for line in messages if line.startswith(GPU_CHECK)]
+    found = [_LEMOND.match(message) for message in messages]
     errors = [hit["text"].strip() for hit in found if hit and hit["level"] == "Error"]
+    if refused and not errors:
+        return refused[-1:]
     return [scrub(error)[:_TRIM] for error in errors][-count:]
 
 

@@ -9,7 +9,7 @@ import shutil
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from . import lemond_config, paths, sockets, systemd
+from . import gpu_check, lemond_config, paths, sockets, systemd
 from .change import Call, Change, Command, Operation, Remove, WriteFile
 from .host import Host
 from .lemond_api import Lemond, wait_alive
@@ -50,6 +50,7 @@ class Current:
     cache: str
     state: UnitState
     restart_due: bool
+    gpu_check: str | None
 
 
 def read(host: Host) -> Current:
@@ -62,6 +63,7 @@ def read(host: Host) -> Current:
         cache=_cache_state(host),
         state=systemd.show(host, UNIT),
         restart_due=host.exists(paths.LEMOND_RESTART_DUE),
+        gpu_check=host.read(paths.GPU_CHECK),
     )
 
 
@@ -118,6 +120,12 @@ def _file_changes(current: Current, desired: Desired) -> list[Change]:
                 f"to {HF_HOME}, so that lemond and vLLM see the same models",
                 operations=(Call(link_cache),),
             )
+        )
+    check = gpu_check.script()
+    if current.gpu_check != check:
+        write = WriteFile(paths.GPU_CHECK, check, 0o755)
+        changes.append(
+            Change(LAYER, "gpu check", "write", paths.GPU_CHECK, current.gpu_check or "", check, (write,))
         )
     if current.unit != desired.unit:
         changes.append(_write("unit lemond.service", paths.LEMOND_UNIT, current.unit, desired.unit))

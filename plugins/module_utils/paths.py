@@ -14,6 +14,7 @@ PREFIX = "/opt/lemonade-deploy"
 BUNDLE_ROOT = PREFIX + "/vllm-rocm"  # <tag>/ folders and the link `current`
 BUNDLE_CURRENT = BUNDLE_ROOT + "/current"
 LAUNCHER = PREFIX + "/bin/vllm-server"  # vllm.rocm_bin
+GPU_CHECK = PREFIX + "/bin/lemond-gpu-check"  # ExecStartPre of lemond
 LEMOND_UNIT = "/etc/systemd/system/lemond.service"
 # The files of lemond were written, but lemond has not been restarted since.
 LEMOND_RESTART_DUE = STATE_DIR + "/lemond-restart-due"

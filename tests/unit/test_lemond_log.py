@@ -5,10 +5,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from lemonade_deploy.domain import lemond_log, load_failures
+from lemonade_deploy.domain.host import Completed, Host
 
 START = "2026-11-30 11:28:41.900 [Info] (vLLM) Starting vllm-server on port 8001..."
 END = [
@@ -129,3 +132,15 @@ def test_the_journal_may_hold_odd_bytes() -> None:
 def test_signatures_have_one_id_each() -> None:
     names = [signature.id for signature in load_failures.SIGNATURES]
     assert len(names) == len(set(names))
+
+
+def test_the_check_before_the_start_is_quoted_where_lemond_said_nothing(tmp_path: Path) -> None:
+    lines = ["gpu-check: older", "gpu-check: /dev/kfd is not there. See doctor.", "lemond.service: Failed"]
+
+    def journalctl(argv: Sequence[str], *_more: object) -> Completed:
+        return Completed(tuple(argv), 0, "\n".join(json.dumps({"MESSAGE": line}) for line in lines), "")
+
+    host = Host(str(tmp_path), journalctl)
+    assert lemond_log.service_errors(host) == ["/dev/kfd is not there. See doctor."]
+    lines.append("2026-11-30 11:29:36.616 [Error] (Server) Failed to bind")
+    assert lemond_log.service_errors(host) == ["Failed to bind"]

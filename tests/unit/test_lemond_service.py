@@ -7,15 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from lemonade_deploy.domain import paths, systemd
+from lemonade_deploy.domain import gpu_check, paths, systemd
 from lemonade_deploy.domain.change import Change, Remove, WriteFile
 from lemonade_deploy.domain.lemond_service import Current, Desired, plan
 from lemonade_deploy.domain.systemd import UnitState
 
 DESIRED = Desired("unit text\n", "{}\n", 'LEMONADE_API_KEY="k"\n')
 RUNNING = UnitState("loaded", "active", "enabled", paths.LEMOND_UNIT, (), 42, "success")
-DONE = Current(DESIRED.unit, DESIRED.settings, DESIRED.secrets, True, "linked", RUNNING, False)
-FRESH = Current(None, None, None, False, "missing", UnitState(), False)
+CHECK = gpu_check.script()
+DONE = Current(DESIRED.unit, DESIRED.settings, DESIRED.secrets, True, "linked", RUNNING, False, CHECK)
+FRESH = Current(None, None, None, False, "missing", UnitState(), False, None)
 
 
 def names(changes: list[Change]) -> list[tuple[str, str]]:
@@ -33,6 +34,7 @@ def test_nothing_to_do() -> None:
 def test_everything_on_a_fresh_host() -> None:
     assert names(planned(FRESH)) == [
         ("folder /var/lib/lemonade/.cache/huggingface", "link"),
+        ("gpu check", "write"),
         ("unit lemond.service", "write"),
         ("lemond settings", "write"),
         ("lemond secrets", "write"),
@@ -46,7 +48,7 @@ def test_the_packages_own_enabling_does_not_change_the_plan() -> None:
     assert names(planned(enabled)) == names(planned(FRESH))
 
 
-@pytest.mark.parametrize("field", ["unit", "settings", "secrets"])
+@pytest.mark.parametrize("field", ["unit", "settings", "secrets", "gpu_check"])
 def test_a_changed_file_restarts(field: str) -> None:
     changes = planned(replace(DONE, **{field: "older"}))
     assert len(changes) == 2
