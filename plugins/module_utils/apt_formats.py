@@ -18,6 +18,8 @@ _ONE_LINE = re.compile(
 )
 _FIELD = re.compile(r"^(?P<name>[A-Za-z][A-Za-z0-9-]*)[ \t]*:(?P<value>.*)$")
 _WORD = re.compile(r"\S+")
+# What apt's StringToBool takes for false; a word it does not know leaves a stanza enabled.
+_OFF = re.compile(r"no|false|without|off|disable|[+-]?0(?:x?0+)?", re.IGNORECASE | re.ASCII)
 
 
 class Entry(NamedTuple):
@@ -128,13 +130,7 @@ def parse_deb822(path: str, text: str) -> list[Entry]:
     """Entries of a deb822 file: one for each type, URI and suite of each stanza."""
     entries = []
     for stanza in _stanzas(text):
-        enabled = (" ".join(_words(stanza, "enabled")) or "yes").lower() not in (
-            "no",
-            "false",
-            "0",
-            "off",
-            "without",
-        )
+        enabled = not _OFF.fullmatch(" ".join(_words(stanza, "enabled")))
         signed_by = "\n".join(piece.strip() for _position, piece in stanza.get("signed-by", [])).strip()
         for start, uri in _uris(stanza):
             for kind in _words(stanza, "types"):

@@ -136,6 +136,19 @@ def test_a_foreign_entry_is_refused() -> None:
         apt_sources.with_version("# moved\n" + AMD_LINE.format("30.30"), entry, "31.20")
 
 
+@pytest.mark.parametrize(
+    ("value", "enabled"),
+    [
+        *((word, False) for word in ("no", "No", "false", "WITHOUT", "off", "disable", "Disable", "0", "00")),
+        *((word, True) for word in ("yes", "true", "with", "on", "enable", "1", "", "disabled", "none", "2")),
+    ],
+)
+def test_enabled_is_what_apt_takes_it_for(value: str, enabled: bool) -> None:
+    text = "Enabled: {}\nTypes: deb\nURIs: https://repo.radeon.com/amdgpu/30.30/ubuntu\nSuites: noble\n"
+    (entry,) = drivers("/x.sources", text.format(value))
+    assert entry.enabled is enabled
+
+
 LINES = st.one_of(
     st.just(AMD_LINE.format("30.30").rstrip()),
     st.just("# deb https://repo.radeon.com/amdgpu/7.2/ubuntu noble main"),
