@@ -144,7 +144,7 @@ def test_a_foreign_entry_is_refused() -> None:
     ],
 )
 def test_enabled_is_what_apt_takes_it_for(value: str, enabled: bool) -> None:
-    text = "Enabled: {}\nTypes: deb\nURIs: https://repo.radeon.com/amdgpu/30.30/ubuntu\nSuites: noble\n"
+    text = "Enabled: {}\nTypes: deb\nURIs: https://x/amdgpu/30.30/ubuntu\nSuites: x\nComponents: main\n"
     (entry,) = drivers("/x.sources", text.format(value))
     assert entry.enabled is enabled
 
