@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from .gpu_check import PREFIX as GPU_CHECK
 from .host import Host
-from .load_failures import Signature, match
+from .load_failures import STILL_STARTING, Signature, match
 from .scrub import scrub
 
 # 2026-11-30 11:29:24.310 [Error] (Process) text
@@ -27,6 +27,7 @@ _GENERIC = re.compile(
     r"Engine core initialization failed|See root cause above|WorkerProc initialization failed"
 )
 _START = "Starting vllm-server"  # lemond tries twice; the last try is the one that counts
+_DIED = "process has terminated with exit code"
 _TRIM = 400  # characters of a line that are shown
 
 
@@ -90,11 +91,21 @@ def diagnose(messages: Sequence[str]) -> Diagnosis | None:
         signature = match(line)
         if signature:
             return Diagnosis(_shown(line), signature)
+    if any(STILL_STARTING.pattern.search(line) for line in own) and not any(_DIED in m for m in attempt):
+        return Diagnosis(_shown(_last_words(attempt) or own[0]), STILL_STARTING)
     return Diagnosis(_shown(own[0]), None) if own else None
 
 
 def _shown(line: str) -> str:
+    """What a user may see of a line."""
     return scrub(line)[:_TRIM]
+
+
+def _last_words(messages: Iterable[str]) -> str:
+    """The engine's last line of any level, "" where it said nothing."""
+    hits = [_LEMOND.match(message) for message in messages]
+    said = [hit["text"].strip() for hit in hits if hit and hit["source"] == "Process"]
+    return next((line for line in reversed(said) if line), "")
 
 
 def _engine_lines(messages: Iterable[str]) -> Iterable[str]:

@@ -144,6 +144,15 @@ SIGNATURES = (
 )
 
 
+# Told by what is missing, not by a line: lemond gave up on an engine that was alive and said nothing wrong.
+STILL_STARTING = _signature(
+    "still-starting",
+    r"failed to start within timeout",
+    "The engine was still starting when lemond's time ran out: a first load compiles for many minutes",
+    "Raise lemonade_server_global_timeout (s). What is compiled stays: the next load goes on from there.",
+)
+
+
 def match(line: str) -> Signature | None:
     """The first signature that fits *line*."""
     return next((signature for signature in SIGNATURES if signature.pattern.search(line)), None)

@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 
 import lemonade_deploy
+from benchmarks import bench_overhead
 from lemonade_deploy import events
 from lemonade_deploy.bench import markdown, page, plots, report
 from lemonade_deploy.cli import bench as verb
@@ -184,3 +185,14 @@ def test_words_of_the_command_line(tmp_path: Path) -> None:
     blocked.write_text("")
     with pytest.raises(UsageError, match="--output"):
         verb.place(blocked / "x", Envelope("bench", []))
+
+
+def test_the_overhead_is_judged_by_all_runs_together() -> None:
+    def run(tokens: int, ours: float, engine: float, counted: float) -> dict[str, Any]:
+        told = Sample(0.1, ours, 7, tokens, "length").public()
+        return {"ours": told, "engine": {"tokens": counted, "seconds": engine}}
+
+    told = bench_overhead.judge([run(100, 5.0, 4.0, 100.0), run(100, 6.0, 6.0, 100.0)])
+    assert told["tokens_per_second"] == {"ours": 18.182, "engine": 20.0}
+    assert told["relative_error"] == pytest.approx(1 / 11, abs=1e-5) and told["tokens_agree"]
+    assert not bench_overhead.judge([run(100, 5.0, 5.0, 99.0)])["tokens_agree"]

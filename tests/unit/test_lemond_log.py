@@ -62,6 +62,18 @@ NOT_FOUND = engine(
         (engine("torch.AcceleratorError: HIP error: hipErrorInvalidImage"), "invalid-image"),
         (engine("RuntimeError: No HIP GPUs are available"), "no-gpu-access"),
         (engine("torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB."), "out-of-memory"),
+        (engine("RuntimeError: HIP error: invalid device ordinal"), "no-gpu-access"),
+        (engine("Memory access fault by GPU node-1 (Agent handle: 0x5) on address 0x7f."), "page-fault"),
+        (engine("huggingface_hub.errors.GatedRepoError: 401 Client Error."), "gated"),
+        (
+            engine(
+                "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig",
+                "  Value error, The checkpoint you are trying to load has model type `moon` but Transformers does not "
+                "recognize this architecture.",
+            ),
+            "unknown-architecture",
+        ),
+        (engine("KeyError: 'invalid tool call parser: qwen9 (chose from { hermes })'"), "tool-parser"),
         (engine("OSError: [Errno 28] No space left on device"), "disk-full"),
         (engine("OSError: [Errno 98] Address already in use"), "port-in-use"),
         (engine("vllm-server: error: unrecognized arguments: --nonsense"), "arguments"),
@@ -108,6 +120,25 @@ def test_a_secret_in_the_line_is_hidden() -> None:
     assert diagnosis is not None
     assert "hf_abc" not in diagnosis.line
     assert diagnosis.line.startswith("pkg.Error: refused")
+
+
+def test_an_engine_that_was_only_slow() -> None:
+    words = (
+        "2026-11-30 11:29:24.310 [Info] (Process) (EngineCore pid=9) INFO 11-30 11:29:24 [x.py:1] Compiling"
+    )
+    diagnosis = lemond_log.diagnose([START, words, END[2]])
+    assert diagnosis is not None and diagnosis.signature is load_failures.STILL_STARTING
+    assert diagnosis.line.endswith("Compiling")
+    # One that ended by itself was not slow, and one that said why was not slow either.
+    assert _id(lemond_log.diagnose([START, words, *END])) != "still-starting"
+    assert (
+        _id(lemond_log.diagnose(engine("ModuleNotFoundError: No module named 'x'")))
+        == "missing-python-module"
+    )
+
+
+def _id(diagnosis: lemond_log.Diagnosis | None) -> str:
+    return diagnosis.signature.id if diagnosis and diagnosis.signature else ""
 
 
 def test_only_the_last_try_counts() -> None:
