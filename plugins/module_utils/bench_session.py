@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from . import completion, engine, paths
@@ -15,6 +17,7 @@ from .lemond_api import Lemond, LemondUnreachable, wait_alive
 from .refusal import Refused
 
 SESSION = paths.STATE_DIR + "/bench.json"
+LOCK = paths.STATE_DIR + "/bench.lock"
 _ANSWER_TIMEOUT = 60  # s that systemd gets to start a lemond again that a model took down
 # Models that do not chat, by lemond's labels (server_models.json).
 _OTHER = {"embeddings", "reranking", "transcription", "realtime-transcription", "tts", "speech", "image"}
@@ -88,6 +91,25 @@ class Session:
         """All models had their turn."""
         if self._host.exists(SESSION):
             os.unlink(self._host.path(SESSION))
+
+
+@contextmanager
+def alone(host: Host) -> Iterator[None]:
+    """Only one burn test at a time: one whose ssh connection broke goes on by itself. Raises Refused."""
+    os.makedirs(host.path(paths.STATE_DIR), exist_ok=True)
+    with open(host.path(LOCK), "a+", encoding="utf-8") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            stream.seek(0)
+            raise Refused(
+                f"Another burn test runs on this host (process {stream.read().strip() or 'unknown'}).",
+                "Wait for its end, or stop that process: what it has measured is kept for the next one.",
+            ) from None
+        stream.truncate(0)
+        stream.write(str(os.getpid()))
+        stream.flush()
+        yield
 
 
 def _stored(host: Host) -> dict[str, Any] | None:

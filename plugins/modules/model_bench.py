@@ -170,7 +170,8 @@ def main() -> None:
             raise Refused(f"lemond does not answer at {client.endpoint}.", "Run site.yml first.")
         names = bench_session.chosen(client, given["models"], given["all"])
         measuring = bench.Bench(host, client, method, key)
-        return {"bench": bench_session.run(host, client, measuring, names, method, given["fresh"])}
+        with bench_session.alone(host):
+            return {"bench": bench_session.run(host, client, measuring, names, method, given["fresh"])}
 
     run_module(module, "bench", lambda: [], host, extra)
 

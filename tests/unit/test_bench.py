@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -258,6 +259,16 @@ def test_numbers_of_another_burn_test_are_not_taken(server: Server, tmp_path: Pa
         host.write(bench_session.SESSION, '{"key": ')
     other = {**key, "models": ["A", "B"]} if change == "models" else key
     assert bench_session.Session(host, other, change == "fresh").resumed == []
+
+
+def test_only_one_burn_test_at_a_time(tmp_path: Path) -> None:
+    host = Host(str(tmp_path))
+    with bench_session.alone(host):
+        second = bench_session.alone(host)
+        with pytest.raises(Refused, match=f"process {os.getpid()}"):
+            second.__enter__()
+    with bench_session.alone(host):  # it is over
+        pass
 
 
 def test_a_failed_model_is_tried_again(tmp_path: Path) -> None:
