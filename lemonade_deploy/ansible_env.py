@@ -37,6 +37,20 @@ _DEFAULTS = {
 }
 
 
+# Lies beside an inventory and is none. A pattern, not an extension: Ansible's extensions have defaults of
+# their own that would have to be repeated; its patterns have none.
+_IGNORED = r"\.lock$"
+
+
+def _ignored(config: dict[str, dict[str, str]]) -> str:
+    """ANSIBLE_INVENTORY_IGNORE_REGEX: the user's own patterns for a folder inventory, and the lock file."""
+    theirs = os.environ.get("ANSIBLE_INVENTORY_IGNORE_REGEX") or (
+        config.get("defaults", {}).get("inventory_ignore_patterns")
+        or config.get("inventory", {}).get("ignore_patterns")
+    )
+    return f"{theirs},{_IGNORED}" if theirs else _IGNORED
+
+
 def environment(private: Path, folder: Path) -> dict[str, str]:
     """The variables to add to the environment of ansible-playbook and of the probe.
 
@@ -50,6 +64,7 @@ def environment(private: Path, folder: Path) -> dict[str, str]:
     settings = {
         **_FIXED,
         "ANSIBLE_COLLECTIONS_PATH": f"{collections}:{theirs}",
+        "ANSIBLE_INVENTORY_IGNORE_REGEX": _ignored(config),
         # ansible-playbook stands beside the interpreter that runs us, PATH or not.
         "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
     }
