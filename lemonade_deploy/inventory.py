@@ -64,6 +64,11 @@ def read_config(folder: Path) -> dict[str, dict[str, str]]:
 
 def _checked(source: str, base: Path, origin: str) -> str:
     """One source as an absolute path, or a host list (``a,b,``) as it is."""
+    if not source.replace(",", "").strip():
+        # An empty path is the folder one stands in: not what an unset variable of a script means.
+        raise UsageError(
+            f"{source!r} is no inventory ({origin}).", "Give a file, a folder, or a host with a comma: HOST,"
+        )
     if "," in source:
         return source
     path = base / Path(source).expanduser()

@@ -15,6 +15,7 @@ from typing import Any
 from lemonade_deploy import extra_vars, inventory, secrets_in_argv, specs, validate, vault
 from lemonade_deploy.ansible_env import environment
 from lemonade_deploy.errors import UsageError, did_you_mean
+from lemonade_deploy.probe_plays import SPECIAL_TAGS
 from lemonade_deploy.specs import Specs
 from lemonade_deploy.validate import Variable
 
@@ -78,6 +79,7 @@ def prepare(request: Request, private: Path) -> Prepared:
     settings = environment(private, request.folder)
     answer = _probe(request, selection, extra, secrets, known, settings)
     hosts = _chosen(request, selection, answer)
+    _check_plays(request, answer)
     _check_variables(answer, extra, known)
     return Prepared(
         request,
@@ -120,6 +122,7 @@ def _probe(
     question = {
         "sources": list(selection.sources),
         "limit": request.limit,
+        "tags": bool(request.tags or request.skip_tags),
         "playbook": str(request.playbook),
         "extra_files": [str(path) for path in extra.files],
         "vault_ids": list(secrets.ids),
@@ -171,6 +174,25 @@ def _chosen(request: Request, selection: inventory.Selection, answer: Mapping[st
         hint = did_you_mean(str(request.limit), every) or f"Its hosts: {', '.join(every[:8])}."
         raise UsageError(f"-l {request.limit}: no host of the inventory {selection.said} matches.", hint)
     return list(chosen)
+
+
+def _check_plays(request: Request, answer: Mapping[str, Any]) -> None:
+    """UsageError for tags that the playbook has not, and for a playbook that is for none of the hosts."""
+    for option, given in (("-t", request.tags), ("--skip-tags", request.skip_tags)):
+        words = [[word.strip() for word in text.split(",") if word.strip()] for text in given]
+        if not all(words):
+            raise UsageError(f"{option}: it names no tag.", "No host was touched.")
+        known = answer["tags"]
+        for word in (word for some in words for word in some):
+            if known is not None and word not in known:
+                names = ", ".join(name for name in known if name not in SPECIAL_TAGS)
+                hint = did_you_mean(word, known) or (f"Its tags: {names}." if names else "It has no tags.")
+                raise UsageError(f"{option} {word}: {request.playbook.name} has no such tag.", hint)
+    if not answer["reached"]:
+        raise UsageError(
+            f"{request.playbook.name}: its hosts: match none of {', '.join(answer['selected'][:8])}.",
+            "Name other hosts with -i or -l, or other hosts: in the playbook.",
+        )
 
 
 def _variables(told: list[dict[str, Any]], extra: extra_vars.ExtraFiles) -> list[Variable]:

@@ -15,7 +15,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from lemonade_deploy import patterns, probe_plays
+
 Json = dict[str, Any]
+
+
+class LimitError(ValueError):
+    """A host pattern of ``-l`` that selects not what it says."""
 
 
 def main() -> None:
@@ -29,8 +35,9 @@ def main() -> None:
     try:
         answer = _answer(request, _loader(reading))
     except (AnsibleError, OSError, ValueError) as error:  # anything else is a mistake of ours
-        # An error of the vault does not say which file it is about.
-        answer = {"error": {**({"file": reading[-1]} if reading else {}), **_told(error)}}
+        # An error of the vault does not say which file it is about; one about -l is about none.
+        file = {} if isinstance(error, LimitError) or not reading else {"file": reading[-1]}
+        answer = {"error": {**file, **_told(error)}}
     json.dump(answer, answer_to, default=str)
     answer_to.flush()
 
@@ -40,19 +47,27 @@ def _told(error: Exception) -> Json:
     origin = _origin(getattr(error, "obj", None))
     message = str(getattr(error, "message", None) or error)
     line = _ini_line(error)
-    cause = error.__cause__
+    cause = _before(error)
     while cause is not None:
         line = line or _ini_line(cause)
         origin = _origin(getattr(cause, "obj", None)) or origin
         text = str(getattr(cause, "message", None) or cause).strip()
         if text and text not in message:
             message = f"{message.rstrip('.')}: {text}"
-        cause = cause.__cause__
+        cause = _before(cause)
     text = " ".join(message.replace(' in "<unicode string>", line', ", line").split())
     told = {"message": text, **(origin or {})}
     if line and not told.get("line"):
         told["line"] = line
     return told
+
+
+def _before(error: BaseException) -> BaseException | None:
+    """What led to *error*; the vars plugins raise a new error of Ansible's and do not say from which."""
+    from ansible.errors import AnsibleError
+
+    context = error.__context__
+    return error.__cause__ or (context if isinstance(context, AnsibleError) else None)
 
 
 def _ini_line(error: BaseException) -> int | None:
@@ -105,13 +120,15 @@ def _answer(request: Json, loader: Any) -> Json:
     if failures:
         return {"error": failures[0]}
     selected = _selected(inventory, request["limit"])
+    playbook = Path(request["playbook"])
     return {
         "hosts": [host.name for host in inventory.get_hosts("all", ignore_limits=True)],
         "selected": selected,
         "host_variables": _host_variables(loader, inventory, selected, request["prefixes"]),
-        "playbook_variables": _playbook_variables(loader, Path(request["playbook"])),
+        "playbook_variables": _playbook_variables(loader, playbook),
         "extra_variables": _extra_variables(loader, request["extra_files"]),
-        "patterns": _patterns(loader, Path(request["playbook"])),
+        "reached": probe_plays.reached(inventory, probe_plays.documents(loader, playbook)),
+        "tags": probe_plays.tags(loader, inventory, playbook) if request["tags"] else None,
     }
 
 
@@ -135,9 +152,26 @@ def _inventory(loader: Any, sources: list[str]) -> tuple[Any, list[Json]]:
 
 
 def _selected(inventory: Any, limit: str | None) -> list[str]:
-    if limit:
+    """The hosts that the limit selects; LimitError for one that Ansible would not take as written."""
+    from ansible.errors import AnsibleError
+    from ansible.inventory.manager import split_host_pattern  # type: ignore[import-untyped]
+
+    if limit is None:
+        return [host.name for host in inventory.get_hosts("all")]
+    terms = split_host_pattern(limit)
+    if not any(term.startswith("@") for term in terms):
+        wrong = patterns.fault(limit, terms)
+        if wrong:
+            raise LimitError(f"-l {limit!r}: {wrong}")
+    try:
         inventory.subset(limit)
-    return [host.name for host in inventory.get_hosts("all")]
+        for one in (term for term in terms if term.startswith("@")):
+            wrong = patterns.fault(one, Path(one[1:]).read_text(encoding="utf-8").split("\n"))
+            if wrong:
+                raise LimitError(f"-l {limit!r}: {wrong}")
+        return [host.name for host in inventory.get_hosts("all")]
+    except (AnsibleError, IndexError) as error:
+        raise LimitError(f"-l {limit!r}: {str(error).strip() or 'no host pattern'}") from error
 
 
 def _host_variables(
@@ -156,7 +190,7 @@ def _host_variables(
 def _playbook_variables(loader: Any, path: Path) -> list[Json]:
     """Variables set in the plays' and roles' ``vars`` and in literal ``vars_files``."""
     found: list[Json] = []
-    for play in _plays(loader, path):
+    for play in probe_plays.documents(loader, path):
         found.extend(_described((play.get("vars") or {}).items()))
         for file in play.get("vars_files") or []:
             if isinstance(file, str) and "{{" not in file and (path.parent / file).is_file():
@@ -167,27 +201,14 @@ def _playbook_variables(loader: Any, path: Path) -> list[Json]:
     return found
 
 
-def _plays(loader: Any, path: Path) -> list[Any]:
-    plays = loader.load_from_file(str(path))
-    return [play for play in plays if isinstance(play, dict)] if isinstance(plays, list) else []
-
-
-def _patterns(loader: Any, path: Path) -> list[str]:
-    """The host patterns of the plays."""
-    found: list[str] = []
-    for play in _plays(loader, path):
-        hosts = play.get("hosts")
-        found.extend(str(one) for one in (hosts if isinstance(hosts, list) else [hosts]) if one)
-    return found
-
-
 def _extra_variables(loader: Any, files: list[str]) -> list[Json]:
     found: list[Json] = []
     for file in files:
         values = loader.load_from_file(file, cache="none")
-        if values is not None and not isinstance(values, dict):
-            raise ValueError(f"{file}: a file of variables must hold a dictionary")
-        found.extend(_described((values or {}).items()))
+        if not isinstance(values, dict):  # Ansible refuses these, too, and blames the inventory
+            held = "nothing" if values is None else "a list" if isinstance(values, list) else "one value"
+            raise ValueError(f"a file of variables must hold a dictionary, it holds {held}")
+        found.extend(_described(values.items()))
     return found
 
 

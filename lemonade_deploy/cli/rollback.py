@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
 
 def command(
     bundle: Annotated[bool, typer.Option("--bundle")] = False,
-    to: Annotated[str, typer.Option("--to", metavar="TAG")] = "",
+    to: Annotated[str | None, typer.Option("--to", metavar="TAG")] = None,
     inventory: options.Inventory = None,
     limit: options.Limit = None,
     check: Annotated[bool, typer.Option("-C", "--check")] = False,
@@ -66,6 +66,8 @@ def command(
         raise UsageError(
             "rollback: say what is to go back.", "Known: --bundle (see lemonade-deploy rollback --help)."
         )
+    if to is not None and not to.strip():
+        raise UsageError("--to: it names no bundle.", "Without --to it is the previous one.")
     envelope = Envelope("rollback", sys.argv[1:])
     request = Request(
         playbook=playbooks.resolve("rollback.yml"),
