@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from . import driver_purge, driver_state, paths
+from . import driver_purge, driver_state, modprobe_conf, paths
 from .activation import Due, marked
 from .amdgpu_module import DKMS, IN_TREE, NONE
 from .change import Call, Change, Remove, WriteFile
@@ -42,7 +42,7 @@ def _repair(state: DriverState) -> list[Change]:
 def _blacklist(state: DriverState) -> list[Change]:
     if state.blacklist is None:
         return []
-    after = driver_state.without_blacklist(state.blacklist)
+    after = modprobe_conf.without_blacklist(state.blacklist)
     return [
         Change(
             LAYER,

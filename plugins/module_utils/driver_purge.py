@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Sequence
 
-from . import apt, dkms, dpkg, driver_state, initramfs
+from . import apt, dkms, dpkg, driver_state, initramfs, modprobe_conf
 from .host import CommandFailed, Host
 
 _FORCE = ("--force-remove-reinstreq", "--force-confold", "--force-confdef")
@@ -142,7 +142,7 @@ def lift_blacklist(host: Host) -> None:
     text = host.read(driver_state.BLACKLIST)
     if text is None:
         return
-    rest = driver_state.without_blacklist(text)
+    rest = modprobe_conf.without_blacklist(text)
     if rest == text:
         return
     if rest.strip():

@@ -6,10 +6,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from . import amdgpu_module, dkms, dpkg, paths
+from . import amdgpu_module, dkms, dpkg, modprobe_conf, paths
 from .amdgpu_module import Loaded
 from .dpkg import Package
 from .host import Host
+from .modprobe_conf import without_blacklist
 
 DKMS_PACKAGE = "amdgpu-dkms"
 FIRMWARE_PACKAGE = "amdgpu-dkms-firmware"
@@ -21,7 +22,7 @@ _MAY_GO = re.compile(r"amdgpu-dkms(-.*)?|rock-dkms(-firmware)?|rocm-dkms|amdgpu"
 
 # AMD's postinst blacklists amdgpu while DKMS builds and stops at the first error: a failed build
 # leaves the line behind, and the next boot comes up without a GPU.
-BLACKLIST = "/etc/modprobe.d/blacklist-amdgpu.conf"
+BLACKLIST = modprobe_conf.AMD_LEFTOVER
 HOOK = "/usr/share/initramfs-tools/hooks/01-amdgpu_firmware"
 FIRMWARE = "/lib/firmware/updates/amdgpu"  # outranks /lib/firmware/amdgpu
 DKMS_TREE = f"{dkms.TREE}/{dkms.MODULE}"
@@ -32,11 +33,6 @@ _SIBLINGS = re.compile(r"(amdgpu|amdttm|amdkcl|amd-sched|amdxcp|amddrm_\w+)\.ko(
 def may_go(package: str) -> bool:
     """Whether a purge of the driver may take *package* along."""
     return bool(_MAY_GO.fullmatch(package))
-
-
-def without_blacklist(text: str) -> str:
-    """*text* of a modprobe.d file without the line ``blacklist amdgpu``; other lines stay as they are."""
-    return "".join(line for line in text.splitlines(keepends=True) if line.split() != ["blacklist", "amdgpu"])
 
 
 @dataclass(frozen=True)

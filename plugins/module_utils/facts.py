@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import amdgpu_module as kernel_module
 from . import (
     apt_sources,
+    cmdline_traps,
     disk,
     dkms,
     dpkg,
@@ -79,7 +80,7 @@ class Facts(NamedTuple):
     dpkg: Dpkg
     apt: Apt
     blacklists: tuple[modprobe_conf.Blacklisted, ...]
-    traps: tuple[modprobe_conf.Trap, ...]
+    traps: tuple[cmdline_traps.Trap, ...]
     secure_boot: bool
     dkms_signer: str | None
     access: Access
@@ -221,7 +222,7 @@ def read_facts(
         dpkg=_read_dpkg(host),
         apt=_read_apt(host, fingerprint, time.time() if now is None else now),
         blacklists=tuple(modprobe_conf.blacklists(host)),
-        traps=tuple(modprobe_conf.traps(modprobe_conf.read_command_line(host))),
+        traps=tuple(cmdline_traps.read_traps(host)),
         secure_boot=secure,
         dkms_signer=_dkms_signer(host, on_disk, secure),
         access=read_access(host, service_user),

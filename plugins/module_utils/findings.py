@@ -181,14 +181,16 @@ _KINDS = (
     Kind(
         "amdgpu-blacklisted",
         ERROR,
-        "A modprobe.d line keeps amdgpu from loading (a failed DKMS build leaves one).",
-        f"{_PLAY}, or remove the line and rebuild the initramfs.",
+        "A modprobe.d line keeps amdgpu from loading. One that a failed DKMS build left is lifted; any "
+        "other is somebody's wish, and no run starts with it.",
+        f"{_PLAY}; where the line is not AMD's left-over, remove it first.",
     ),
     Kind(
         "cmdline-trap",
         ERROR,
-        "A word on the kernel command line stands in the driver's way.",
-        "Remove it from GRUB_CMDLINE_LINUX in /etc/default/grub, run update-grub, reboot.",
+        "A word on the kernel command line, of this boot or the next, stands in the driver's way; no run "
+        "starts with one that keeps amdgpu from loading.",
+        "Remove it from GRUB_CMDLINE_LINUX in /etc/default/grub, run update-grub, reboot, then run again.",
     ),
     Kind(
         "kernel-without-fix",

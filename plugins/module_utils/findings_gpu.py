@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from . import amdgpu_module as kernel_module
-from . import cwsr, kernels, kfd, paths, pci, secure_boot, states
+from . import cwsr, kernels, kfd, load_blockers, paths, pci, secure_boot, states
 from .decision import Wishes, judge_running
 from .facts import Facts
 from .findings import ERROR, INFO, WARNING, Finding, finding
@@ -30,10 +30,9 @@ def _name(gpu: Gpu) -> str:
 
 def _why_dark(facts: Facts, gpu: Gpu) -> str:
     """The likely reasons why no driver runs a GPU that is there."""
-    reasons = [f"{line.path} line {line.line} says '{line.text}'" for line in facts.blacklists]
+    reasons = load_blockers.why_dark(facts)
     if gpu.bound not in (None, "amdgpu"):
         reasons.append(f"it is bound to {gpu.bound}")
-    reasons += [f"the command line has {trap.word}" for trap in facts.traps if trap.blocks]
     if facts.on_disk.origin == kernel_module.NONE:
         reasons.append(f"kernel {facts.kernel} has no amdgpu module on the disk")
     if facts.loaded.origin != kernel_module.NONE:
@@ -44,12 +43,14 @@ def _why_dark(facts: Facts, gpu: Gpu) -> str:
 def _gpu_there(facts: Facts, no_gpu: Refused) -> Iterator[Finding]:
     if not facts.supported:
         yield finding("no-supported-gpu", no_gpu.found, pci.DEVICES_DIR)
+    blocked = load_blockers.blocked(facts)
     for gpu in facts.supported:
         if gpu.node is None:
             yield finding(
                 "gpu-without-driver",
                 f"{_name(gpu)} has no node in KFD: {_why_dark(facts, gpu)}",
                 f"{pci.DEVICES_DIR}/{gpu.pci}",
+                remedy=blocked.remedy if blocked else None,
             )
     for gpu in facts.gpus:
         if not gpu.listed:

@@ -14,6 +14,7 @@ from .disk import BOOT_MIN_MIB, GIB, MIB
 from .driver_releases import known_form, satisfies
 from .facts import FIRMWARE_SHADOW, Facts
 from .findings import ERROR, INFO, WARNING, Finding, finding
+from .load_blockers import load_blockers
 
 
 def _place(entry: Entry) -> str:
@@ -80,12 +81,7 @@ def _dkms(facts: Facts) -> Iterator[Finding]:
         yield finding("dkms-unsigned-secure-boot", found, secure_boot.EFIVAR)
 
 
-def _load_blockers(facts: Facts) -> Iterator[Finding]:
-    for line in facts.blacklists:
-        yield finding("amdgpu-blacklisted", f"{line.path} line {line.line}: {line.text}", line.path)
-    for trap in facts.traps:
-        severity = ERROR if trap.blocks else WARNING
-        yield finding("cmdline-trap", f"{trap.word}: {trap.effect}", "/proc/cmdline", severity=severity)
+def _firmware(facts: Facts) -> Iterator[Finding]:
     if facts.firmware_shadow and facts.dpkg.version("amdgpu-dkms-firmware") is None:
         yield finding("firmware-shadow", f"files in {FIRMWARE_SHADOW}", FIRMWARE_SHADOW)
 
@@ -124,7 +120,8 @@ def host_findings(facts: Facts, wishes: Wishes, *, min_gib: int, bundle_there: b
         *_keys_and_pins(facts),
         *_packages(facts),
         *_dkms(facts),
-        *_load_blockers(facts),
+        *load_blockers(facts),
+        *_firmware(facts),
         *_service(facts),
         *_disk(facts, min_gib, bundle_there),
     ]

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What keeps amdgpu from loading: modprobe.d files and the kernel command line."""
+"""What modprobe.d files say that keeps amdgpu from loading, read as kmod reads them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from .host import Host
@@ -17,27 +19,91 @@ FOLDERS = (
     "/lib/modprobe.d",
 )
 CMDLINE = "/proc/cmdline"
-_BLACKLIST = re.compile(r"^\s*(blacklist\s+amdgpu|install\s+amdgpu\s+(/\S*/)?(false|true)\b.*)\s*$")
-_LISTS = ("modprobe.blacklist", "module_blacklist", "rd.driver.blacklist")
+# The one file that AMD's scripts write: a failed build leaves its line behind, and the kit lifts it.
+AMD_LEFTOVER = "/etc/modprobe.d/blacklist-amdgpu.conf"
+_MODULE = "amdgpu"
+# The blanks of kmod's strtok; a carriage return is part of the word, and makes it another one.
+_BLANKS = re.compile(r"[ \t]+")
+# An install command that loads the module itself, past its own line.
+_LOADS = re.compile(r"\bmodprobe\b.*\s(-i|--ignore-install)\b.*\bamdgpu\b|\binsmod\b.*\bamdgpu\b")
 
 
 class Blacklisted(NamedTuple):
-    """A line that keeps amdgpu from loading: its file, its number (from 1) and its text."""
+    """A line that keeps amdgpu from loading: its file, its number (from 1) and its text.
+
+    ``left_over``: it is the one AMD's scripts leave, which the driver layer takes away. All others
+    are somebody's wish.
+    """
 
     path: str
     line: int
     text: str
+    left_over: bool = False
 
 
-class Trap(NamedTuple):
-    """A word of the command line that stands in the driver's way, and what it does.
+class Line(NamedTuple):
+    """A logical line: physical ones ``first`` to ``last`` (from 1), joined where a backslash ends one."""
 
-    ``blocks``: with it the driver does not run at all.
+    first: int
+    last: int
+    text: str
+
+    @property
+    def words(self) -> list[str]:
+        """Its words; none for a comment."""
+        return [] if self.text.startswith("#") else [word for word in _BLANKS.split(self.text) if word]
+
+
+def lines(text: str) -> Iterator[Line]:
+    """The logical lines of a modprobe.d file. A backslash is dropped, and a line end after it as well.
+
+    That holds for comments too: one that ends with a backslash takes the next line along.
     """
+    first = number = 1
+    joined = ""
+    for physical in text.split("\n"):
+        # An odd number of backslashes at the end: the last one quotes the line end.
+        ends = (len(physical) - len(physical.rstrip("\\"))) % 2 == 1
+        joined += re.sub(r"\\(.)", r"\1", physical[:-1] if ends else physical)
+        if not ends:
+            yield Line(first, number, joined)
+            first, joined = number + 1, ""
+        number += 1
+    if joined:
+        yield Line(first, number - 1, joined)
 
-    word: str
-    effect: str
-    blocks: bool
+
+def is_blacklist(line: Line) -> bool:
+    """Whether a line is ``blacklist amdgpu``; kmod reads no further word of it."""
+    return line.words[:2] == ["blacklist", _MODULE]
+
+
+def _blocks(line: Line) -> bool:
+    words = line.words
+    if len(words) < 3:
+        return is_blacklist(line)
+    if words[0] == "install" and words[1] == _MODULE:
+        return not _LOADS.search(" ".join(words[2:]))
+    # "off" is no module: the name leads nowhere.
+    return is_blacklist(line) or (
+        words[0] == "alias" and fnmatchcase(_MODULE, words[1]) and words[2] == "off"
+    )
+
+
+def without_blacklist(text: str) -> str:
+    """*text* of a modprobe.d file without ``blacklist amdgpu``; other lines stay as they are."""
+    gone = {
+        number for line in lines(text) if is_blacklist(line) for number in range(line.first, line.last + 1)
+    }
+    # Line ends are \n alone, as for kmod.
+    physical = re.findall(r"[^\n]*\n|[^\n]+", text)
+    return "".join(line for number, line in enumerate(physical, 1) if number not in gone)
+
+
+def _goes(path: str, text: str) -> bool:
+    """Whether the driver layer will remove the whole file."""
+    rest = without_blacklist(text)
+    return path == AMD_LEFTOVER and rest != text and not rest.strip()
 
 
 def blacklists(host: Host) -> list[Blacklisted]:
@@ -46,36 +112,17 @@ def blacklists(host: Host) -> list[Blacklisted]:
     seen: set[str] = set()
     for folder in FOLDERS:
         for name in host.listdir(folder):
+            path = f"{folder}/{name}"
             if not name.endswith(".conf") or name in seen:
                 continue
-            seen.add(name)
-            text = host.read(f"{folder}/{name}") or ""
-            if "amdgpu" not in text:
-                continue
-            for number, line in enumerate(text.split("\n"), 1):
-                if _BLACKLIST.match(line):
-                    found.append(Blacklisted(f"{folder}/{name}", number, line.strip()))
+            text = (host.read_bytes(path) or b"").decode("utf-8", "surrogateescape")
+            if not _goes(path, text):  # a file that will be gone hides nothing
+                seen.add(name)
+            for line in lines(text):
+                if _blocks(line):
+                    own = path == AMD_LEFTOVER and is_blacklist(line)
+                    found.append(Blacklisted(path, line.first, line.text.strip(), own))
     return found
-
-
-def _trap(word: str) -> Trap | None:
-    name, _sign, value = word.partition("=")
-    name = name.replace("-", "_")
-    if name == "nomodeset":
-        return Trap(word, "no graphics driver sets up its hardware", True)
-    if name in _LISTS and "amdgpu" in value.split(","):
-        return Trap(word, "amdgpu is not loaded", True)
-    if name == "amdgpu.cwsr_enable" and value == "0":
-        return Trap(word, "compute wave save/restore is off: it hides the bug and is no fix", False)
-    if name == "amdgpu.modeset" and value == "0":
-        return Trap(word, "amdgpu does not set up its hardware", True)
-    return None
-
-
-def traps(command_line: str) -> list[Trap]:
-    """Words of a kernel command line that stand in the driver's way."""
-    found = (_trap(word) for word in command_line.split())
-    return [trap for trap in found if trap is not None]
 
 
 def read_command_line(host: Host) -> str:

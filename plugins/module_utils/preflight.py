@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from . import paths, releases
+from . import load_blockers, paths, releases
 from .decision import Decision, Wishes, decide, kernel_question, needs_kernel, no_gpu
 from .facts import Facts
 from .findings import REGISTRY, Finding, finding, printable
@@ -101,6 +101,8 @@ def stop_reason(report: Report) -> Refused | None:
     """Why a run must not go on with this host, or None."""
     if report.refusal is not None:
         return report.refusal
+    if (blocked := load_blockers.blocked(report.facts)) is not None:
+        return blocked
     for found in report.findings:
         if found.id == "disk-space" and found.severity == "error":
             return Refused(f"Not enough space: {found.found}.", found.remedy)

@@ -14,7 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trees import AMD_LINE, DKMS_VERSION, PIN, Tree, bare
 
-from lemonade_deploy.domain import apt_keys, apt_pins, apt_sources, dkms, kernels, modprobe_conf, openpgp
+from lemonade_deploy.domain import (
+    apt_keys,
+    apt_pins,
+    apt_sources,
+    cmdline_traps,
+    dkms,
+    kernels,
+    modprobe_conf,
+    openpgp,
+)
 from lemonade_deploy.domain.service_user import read_access
 
 # Made with `gpg --quick-gen-key` for these tests; its private half is gone. It ends after a year.
@@ -211,7 +220,7 @@ def test_command_line_traps() -> None:
     words = (
         "quiet module_blacklist=amdgpu amdgpu.cwsr_enable=1 modprobe.blacklist=radeon amdgpu.cwsr-enable=0"
     )
-    assert [trap.word for trap in modprobe_conf.traps(words)] == [
+    assert [trap.word for trap in cmdline_traps.traps(words)] == [
         "module_blacklist=amdgpu",
         "amdgpu.cwsr-enable=0",
     ]
