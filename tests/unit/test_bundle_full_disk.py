@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A disk that really is full, at every stage: numbers, the old bundle untouched, the next run goes on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bundle_host import Box
+from nasty import Nasty, bundle_members, publish, serving, tar_gz
+
+from lemonade_deploy.depot import fetch, pack
+from lemonade_deploy.domain import bundle_space
+from lemonade_deploy.domain.bundle_sources import Place
+from lemonade_deploy.domain.lock import Release
+from lemonade_deploy.domain.manifest import of_tree
+from lemonade_deploy.domain.module import Refused
+from lemonade_deploy.domain.paths import BUNDLE_CURRENT
+
+DISK = 8 << 20  # bytes of the host's file system
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
+
+
+@pytest.fixture
+def server() -> Iterator[Nasty]:
+    with serving() as running:
+        yield running
+
+
+@pytest.fixture
+def box(tmp_path: Path, server: Nasty, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
+    """A host on a tmpfs; the check beforehand is passed, as if others filled the disk meanwhile."""
+    root = tmp_path / "host"
+    root.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "lemonade-test", root], check=True)
+    monkeypatch.setattr(bundle_space, "RESERVE", 0)
+    try:
+        yield Box(root, server.url)
+    finally:
+        subprocess.run(["umount", root], check=True)
+
+
+def leave(box: Box, free: int) -> Path:
+    """Fill the host's disk but for *free* bytes; gives the ballast."""
+    state = os.statvfs(box.root)
+    ballast = box.root / "ballast"
+    with ballast.open("wb") as stream:
+        os.posix_fallocate(stream.fileno(), 0, state.f_bavail * state.f_frsize - free)
+    return ballast
+
+
+def releases(server: Nasty) -> tuple[Release, Release]:
+    """Two releases that take some 620 KiB of disk (their blobs do not compress)."""
+    old, new = (tar_gz(bundle_members(n, blob=600_000)) for n in (1, 2))
+    return publish(server, old, tag="vllm1-rocm7-gfx1151")[0], publish(server, new)[0]
+
+
+def assert_old_serves(box: Box, old: Release) -> None:
+    assert box.current == old.tag
+    assert old.tree is not None
+    assert of_tree(str(box.place(old.tag))).digest() == old.tree.digest
+    assert sorted(box.host.listdir(os.path.dirname(BUNDLE_CURRENT))) == sorted(["current", old.tag])
+
+
+@needs_root
+@pytest.mark.parametrize("source", ["upstream", "depot"])
+@pytest.mark.parametrize("free_kib", [0, 8, 64, 300, 500, 580, 600])
+def test_the_disk_fills_at_any_stage(
+    tmp_path: Path, box: Box, server: Nasty, monkeypatch: pytest.MonkeyPatch, source: str, free_kib: int
+) -> None:
+    old, new = releases(server)
+    box.run(old)
+    if source == "depot":
+        for asset in new.assets:
+            url = f"{server.url}/{new.tag}/{asset.name}"
+            fetch.fetch(new, asset, url, tmp_path / "depot" / new.tag, policy=box.policy)
+        pack.pack(tmp_path / "depot", new)
+        for path in (tmp_path / "depot" / new.tag).iterdir():
+            server.files[f"/{new.tag}/{path.name}"] = path.read_bytes()
+        box.places = (Place("depot", server.url),)
+    with monkeypatch.context() as passed:
+        passed.setattr(bundle_space, "check_space", lambda *_: None)
+        ballast = leave(box, free_kib << 10)
+        with pytest.raises(Refused, match=r"disk filled up.* MiB are needed .* MiB are free now") as refused:
+            box.run(new)
+    assert "not touched" in refused.value.remedy
+    assert_old_serves(box, old)
+    ballast.unlink()
+    box.run(new)
+    assert new.tree is not None
+    assert of_tree(str(box.place(new.tag))).digest() == new.tree.digest
+    assert box.current == new.tag
+
+
+@needs_root
+def test_a_disk_that_is_full_beforehand_is_said_before_the_first_byte(box: Box, server: Nasty) -> None:
+    old, new = releases(server)
+    box.run(old)
+    leave(box, 300 << 10)
+    server.requests.clear()
+    with pytest.raises(Refused, match=r"Not enough disk.*needs 1 MiB.* 0 MiB are free"):
+        box.run(new)
+    assert server.requests == []
+    assert_old_serves(box, old)
