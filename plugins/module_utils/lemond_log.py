@@ -26,6 +26,7 @@ _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)(: .+|
 _GENERIC = re.compile(
     r"Engine core initialization failed|See root cause above|WorkerProc initialization failed"
 )
+_FAILED_IMPORT = re.compile(r"Failed to import from vllm\._\w+: .*")
 _START = "Starting vllm-server"  # lemond tries twice; the last try is the one that counts
 _DIED = "process has terminated with exit code"
 _TRIM = 400  # characters of a line that are shown
@@ -80,7 +81,7 @@ def diagnose(messages: Sequence[str]) -> Diagnosis | None:
     attempt = messages[starts[-1] :] if starts else messages
     engine = list(_engine_lines(attempt))
     exceptions = [line for line in engine if _EXCEPTION.match(line) and not _GENERIC.search(line)]
-    for line in (*exceptions, *engine):
+    for line in (*exceptions, *engine, *_failed_imports(attempt)):
         signature = match(line)
         if signature:
             return Diagnosis(_shown(line), signature)
@@ -94,6 +95,15 @@ def diagnose(messages: Sequence[str]) -> Diagnosis | None:
     if any(STILL_STARTING.pattern.search(line) for line in own) and not any(_DIED in m for m in attempt):
         return Diagnosis(_shown(_last_words(attempt) or own[0]), STILL_STARTING)
     return Diagnosis(_shown(own[0]), None) if own else None
+
+
+def _failed_imports(messages: Iterable[str]) -> Iterable[str]:
+    """vLLM only warns where its own compiled parts cannot be loaded, and fails later with other words."""
+    for message in messages:
+        hit = _LEMOND.match(message)
+        found = _FAILED_IMPORT.search(hit["text"]) if hit and hit["source"] == "Process" else None
+        if found:
+            yield found[0]
 
 
 def _shown(line: str) -> str:

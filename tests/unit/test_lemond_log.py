@@ -56,6 +56,16 @@ NOT_FOUND = engine(
         ),
         (engine("ModuleNotFoundError: No module named 'ijson'"), "missing-python-module"),
         (
+            engine(
+                "(EngineCore pid=2262) WARNING 11-30 13:24:22 [cpu.py:644] Failed to import from vllm._C: "
+                "ImportError('libnuma.so.1: cannot open shared object file: No such file or directory')",
+                "(EngineCore pid=2262) WARNING 11-30 13:24:22 [x.py:1] Failed to import from amdsmi: no space left",
+                "(EngineCore pid=2262) ERROR 11-30 13:24:22 [core.py:1] AttributeError: '_OpNamespace' '_C' object has "
+                "no attribute 'init_cpu_memory_env'",
+            ),
+            "missing-library",
+        ),
+        (
             engine("ImportError: /x/_C.abi3.so: undefined symbol: _ZN3c103hip19getCurrentHIPStreamEa"),
             "hip-symbol",
         ),
