@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from . import amdgpu_module as kernel_module
-from . import apt_sources, driver_releases, kernels, memory, releases, states
+from . import apt_sources, dkms_kernels, driver_releases, kernels, memory, releases, states
 from .facts import Facts
 from .kernel_choice import KernelCandidate, Question, choose
 from .kernel_choice import judge as judge_kernel
@@ -265,6 +265,10 @@ def decide(
     if base in releases.KNOWN_BAD:
         why_bundle += f" (known trouble with {base}: {releases.KNOWN_BAD[base]})"
     repository = choose_repository(facts, wishes, driver)
+    if repository is not None:
+        refusal = dkms_kernels.foresee(facts, repository.version, repository.exact, kernel.release)
+        if refusal is not None:
+            raise refusal
     return Decision(driver, repository, kernel, bundle, pages, (why_driver, why_kernel, why_bundle))
 
 

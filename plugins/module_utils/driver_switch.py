@@ -14,11 +14,11 @@ from . import (
     apt,
     apt_sources,
     dkms,
+    dkms_kernels,
     dpkg,
     driver_purge,
     driver_releases,
     initramfs,
-    kernels,
     openpgp,
     paths,
 )
@@ -200,26 +200,11 @@ def _choose(private: apt.PrivateApt, request: Request, errors: list[str]) -> tup
 
 
 def _demand_builds(host: Host, module: str, wanted: str) -> None:
-    """Refuse a driver that does not build on the wanted kernel, or on another one with headers.
-
-    The package builds for the running and for the newest kernel too, and stays half-configured where
-    one of these builds fails. Raises Refused.
-    """
-    known = driver_releases.by_module(module)
+    """Raises Refused; preflight foresees it where no apt need be asked."""
     others = (path.split("/")[3] for path in host.glob("/lib/modules/*/build"))
-    for release in dict.fromkeys([wanted, *others]):
-        kernel = kernels.parse(release)
-        if kernel is None or driver_releases.builds_on(known, kernel.series) is not False:
-            continue
-        good = [item.repository for item in driver_releases.RELEASES if item.newest_kernel >= kernel.series]
-        later = (
-            f"set amdgpu_driver_repo_version to {good[0]} or later" if good else "wait for a later release"
-        )
-        away = "" if release == wanted else f", or remove linux-headers-{release}"
-        raise Refused(
-            f"amdgpu-dkms {module} does not build on the kernel {release}",
-            f"{later}{away}, or use amdgpu_driver_policy: intree (the default on APUs)",
-        )
+    refusal = dkms_kernels.refusal(module, wanted, others)
+    if refusal is not None:
+        raise refusal
 
 
 def steps(wish: DkmsWish) -> DkmsSteps:

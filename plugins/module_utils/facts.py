@@ -66,7 +66,10 @@ class Dpkg(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """One host. Sizes are bytes unless the name says otherwise."""
+    """One host. Sizes are bytes unless the name says otherwise.
+
+    ``header_kernels``: releases whose headers are installed, so that DKMS would build for them.
+    """
 
     distribution: Distribution
     kernel: str
@@ -87,6 +90,7 @@ class Facts(NamedTuple):
     memory_kib: int
     gtt_pages: int | None
     overrides: tuple[Override, ...]
+    header_kernels: tuple[str, ...]
     hsa_overrides: tuple[environment.Stray, ...]
     firmware_shadow: bool
     bundle_free: int
@@ -229,6 +233,7 @@ def read_facts(
         memory_kib=memory.mem_total_kib(host),
         gtt_pages=memory.configured_pages(host),
         overrides=tuple(overrides(host)),
+        header_kernels=tuple(path.split("/")[3] for path in host.glob("/lib/modules/*/build")),
         hsa_overrides=tuple(environment.hsa_overrides(host)),
         firmware_shadow=bool(host.listdir(FIRMWARE_SHADOW)),
         bundle_free=disk.free_bytes(host, paths.BUNDLE_ROOT),

@@ -136,6 +136,13 @@ _KINDS = (
         f"{_PLAY}: it removes exactly this tree.",
     ),
     Kind(
+        "dkms-breaks-kernel",
+        ERROR,
+        "The wanted DKMS driver does not build on a kernel it would be built for: its package would break.",
+        "Set amdgpu_driver_repo_version to a release that builds there, or remove that kernel's headers.",
+        stops=True,
+    ),
+    Kind(
         "dkms-unsigned-secure-boot",
         ERROR,
         "Secure Boot is on and the DKMS module carries no signature: the kernel refuses it.",

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from . import load_blockers, paths, releases
+from . import dkms_kernels, load_blockers, paths, releases
 from .decision import Decision, Wishes, decide, kernel_question, needs_kernel, no_gpu
 from .facts import Facts
 from .findings import REGISTRY, Finding, finding, printable
@@ -72,7 +72,17 @@ def _refusal_finding(facts: Facts, refusal: Refused) -> list[Finding]:
     """The refusal as a finding; the missing GPU and an unknown state have their own."""
     if not facts.supported:
         return []
-    return [finding("no-decision", refusal.found, "decision", remedy=refusal.remedy or None)]
+    return [finding(refusal.kind, refusal.found, "decision", remedy=refusal.remedy or None)]
+
+
+def _no_vain_advice(found: Sequence[Finding], refusal: Refused) -> list[Finding]:
+    """*found* where a run is refused for the kernel's sake: the finding about it says the same."""
+    return [
+        item._replace(remedy=refusal.remedy)
+        if item.id == "kernel-without-fix" and refusal.kind == dkms_kernels.KIND
+        else item
+        for item in found
+    ]
 
 
 def look(host: Host, facts: Facts, wishes: Wishes, ask: Ask, min_gib: int) -> Report:
@@ -90,7 +100,7 @@ def look(host: Host, facts: Facts, wishes: Wishes, ask: Ask, min_gib: int) -> Re
         *host_findings(facts, wishes, min_gib=min_gib, bundle_there=there),
     ]
     if refusal is not None and not any(REGISTRY[item.id].stops for item in found):
-        found += _refusal_finding(facts, refusal)
+        found = [*_no_vain_advice(found, refusal), *_refusal_finding(facts, refusal)]
     if decision is not None and decision.release.base in releases.KNOWN_BAD:
         why = releases.KNOWN_BAD[decision.release.base]
         found.append(finding("bundle-known-bad", f"{decision.release.base}: {why}", "vllm_rocm_release"))

@@ -9,12 +9,14 @@ from typing import Any, Protocol
 class Refused(Exception):
     """The host is in a state that must not be touched: says what was found.
 
-    ``remedy`` says what to do next; both reach the user word for word.
+    ``remedy`` says what to do next; both reach the user word for word. ``kind`` is the finding that
+    doctor shows for it.
     """
 
-    def __init__(self, found: str, remedy: str = "") -> None:
+    def __init__(self, found: str, remedy: str = "", kind: str = "no-decision") -> None:
         self.found = found
         self.remedy = remedy
+        self.kind = kind
         super().__init__(f"{found} {remedy}".strip())
 
 
