@@ -54,7 +54,7 @@ def write_lock(made: Iterable[EngineRelease]) -> None:
             )
             when = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
             source = f"lemonade-deploy lab ({release.engine}: {release.version}), simulated release server"
-            locked[release.tag] = Release(release.tag, release.family, assets, None, when, source)
+            locked[release.tag] = Release(release.tag, release.family, assets, release.tree, when, source)
     path().parent.mkdir(parents=True, exist_ok=True)
     lockfile.write(lockfile.beside(str(path())), locked)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +13,9 @@ from typing import Any
 
 from ...domain import releases
 from ...domain.gfx import FAMILIES
+from ...domain.gunzip import CHUNK, inflate
+from ...domain.lock import TreeInfo
+from ...domain.unpack import Nowhere, unpack
 from ..say import step
 from ..shell import LabError
 from . import bundle, light, models, publish
@@ -28,6 +31,7 @@ HUB = "huggingface.co"
 # Code that decides what is in an archive: a change there makes a new one.
 SOURCES = ("archive.py", "elf.py", "install.py", "interpreter.py", "simulated.py")
 RECORD = "release.json"
+TREE = "tree.json"
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,7 @@ class Release:
     engine: str
     version: str
     assets: tuple[Asset, ...]
+    tree: TreeInfo
 
     @property
     def digest(self) -> str:
@@ -109,7 +114,31 @@ def _release(home: Path, engine: str, family: str) -> tuple[Release, Path]:
         _make(home, place, engine, family, tag)
     raw = json.loads((place / RECORD).read_text(encoding="utf-8"))
     raw["assets"] = tuple(Asset(**item) for item in raw["assets"])
-    return Release(**raw), place
+    return Release(**raw, tree=_tree(place, raw["assets"])), place
+
+
+def _tree(place: Path, assets: Sequence[Asset]) -> TreeInfo:
+    """The unpacked tree, noted once beside the record (records of earlier labs have none)."""
+    noted = place / TREE
+    if not noted.exists():
+        draft = noted.with_suffix(".new")
+        draft.write_text(json.dumps(asdict(_tree_of(place, assets))) + "\n", encoding="utf-8")
+        draft.replace(noted)
+    return TreeInfo(**json.loads(noted.read_text(encoding="utf-8")))
+
+
+def _tree_of(place: Path, assets: Sequence[Asset]) -> TreeInfo:
+    """What a host gets from the archive, by the code that unpacks it there."""
+
+    def chunks() -> Generator[bytes, None, None]:
+        for part in assets:
+            if part.name.endswith(".tar.gz"):
+                with (place / part.name).open("rb") as stream:
+                    while data := stream.read(CHUNK):
+                        yield data
+
+    manifest = unpack(inflate(chunks()), Nowhere())
+    return TreeInfo(manifest.digest(), manifest.size, manifest.files)
 
 
 def _make(home: Path, place: Path, engine: str, family: str, tag: str) -> None:
@@ -121,6 +150,7 @@ def _make(home: Path, place: Path, engine: str, family: str, tag: str) -> None:
             module.write_tree(home, tree, family)
         with step(f"archive of the {engine} bundle"):
             assets = tuple(pack(tree, draft, tag, module.PART_SIZE))
-        release = Release(tag, family, engine, module.version(), assets)
-        (draft / RECORD).write_text(json.dumps(asdict(release), indent=2) + "\n", encoding="utf-8")
+        record: dict[str, Any] = {"tag": tag, "family": family, "engine": engine, "version": module.version()}
+        record["assets"] = [asdict(made) for made in assets]
+        (draft / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         settle(draft, place)
