@@ -79,7 +79,22 @@ def _checked(source: str, base: Path, origin: str) -> str:
         )
     if not os.access(path, os.R_OK):
         raise UsageError(f"{source}: the inventory cannot be read ({origin}).", "Check its permissions.")
+    if path.is_file() and not os.access(path, os.X_OK):  # a program may be of any bytes
+        _demand_text(path, source, origin)
     return str(path.absolute())
+
+
+def _demand_text(path: Path, source: str, origin: str) -> None:
+    """UsageError for a file that is no text: Ansible would take its first line for a host's name."""
+    raw = path.read_bytes()
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{source}:{line}: the inventory is no text in UTF-8 ({origin}).") from error
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise UsageError(f"{source}:{line}: the inventory is a binary file ({origin}).")
 
 
 def _configured(folder: Path) -> tuple[list[str], Path, str] | None:

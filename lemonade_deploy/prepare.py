@@ -170,6 +170,9 @@ def _chosen(request: Request, selection: inventory.Selection, answer: Mapping[st
     every, chosen = answer["hosts"], answer["selected"]
     if not every:
         raise UsageError(f"The inventory {selection.said} holds no host.", "No host was touched.")
+    odd = next((name for name in every if not name.isprintable() or not name.strip()), None)
+    if odd is not None:
+        raise UsageError(f"The inventory {selection.said} holds a host {odd!r}: that is no host's name.")
     if not chosen:
         hint = did_you_mean(str(request.limit), every) or f"Its hosts: {', '.join(every[:8])}."
         raise UsageError(f"-l {request.limit}: no host of the inventory {selection.said} matches.", hint)

@@ -80,17 +80,41 @@ def refuse(arguments: Sequence[str], declared: Iterable[str] = ()) -> None:
             )
 
 
-def redact(argv: Sequence[str]) -> list[str]:
-    """*argv* as it may be shown and stored: values of secrets replaced by ``***``."""
-    shown: list[str] = []
-    for position, word in enumerate(argv):
-        before = argv[position - 1] if position else ""
-        if before in ("-e", "--extra-vars") and secret_names(word):
-            shown.append("***")
-        elif word.startswith("--extra-vars=") and secret_names(word.partition("=")[2]):
-            shown.append("--extra-vars=***")
-        elif word.startswith("-e") and len(word) > 2 and secret_names(word[2:]):
-            shown.append("-e***")
-        else:
-            shown.append(word)
-    return shown
+# A name and what follows it, in any of the forms that carry a value: K=V, K: V, "K": V.
+_NAMED = re.compile(r"""([A-Za-z_][\w.-]*)["']?\s*[=:]""")
+# The password in a URL.
+_IN_URL = re.compile(r"(://[^/@\s:]*:)[^/@\s]+@")
+
+
+def redact(argv: Sequence[str], declared: Iterable[str] = ()) -> list[str]:
+    """*argv* as it may be shown and stored: what follows a secret's name is replaced by ``***``.
+
+    Every word is looked at, whatever stands before it: options are spelt in many ways (``-Ce K=V``,
+    ``-veK=V``, ``--extra-v K=V``), and a word that is refused may stand at a wrong place.
+    """
+    known = frozenset(declared)
+    return [_IN_URL.sub(r"\1***@", _redacted(word, known)) for word in argv]
+
+
+def _redacted(word: str, declared: frozenset[str]) -> str:
+    for match in _NAMED.finditer(word):
+        if any(is_secret_name(name, declared) for name in _names(word, match)):
+            return word[: match.end()] + "***"
+    return word
+
+
+def _names(word: str, match: re.Match[str]) -> Iterable[str]:
+    """The names that a match may be: letters of options can stick to a name (``-Cetoken=x``)."""
+    name = match[1]
+    yield name
+    if word.startswith("-") and not word.startswith("--") and match.start() == 1:
+        yield from (name[at + 1 :] for at, letter in enumerate(name) if letter == "e")
+
+
+def redact_text(text: str, argv: Sequence[str], declared: Iterable[str] = ()) -> str:
+    """*text*, which may quote words of *argv*, without their secrets."""
+    for word, shown in zip(argv, redact(argv, declared), strict=True):
+        if word != shown:
+            for said in (word, repr(word)[1:-1], word.partition("=")[2]):
+                text = text.replace(said, "***" if said != word else shown) if said else text
+    return text

@@ -123,8 +123,8 @@ def place(inventory: str | None, lock_file: Path | None) -> Path:
         return lock_file
     if inventory is None:
         return Path(FILE_NAME)
-    if not Path(inventory).exists():
-        raise UsageError(f"there is no inventory {inventory}")
+    if not inventory.strip() or not Path(inventory).exists():
+        raise UsageError(f"there is no inventory {inventory or repr(inventory)}")
     return lockfile.beside(inventory)
 
 

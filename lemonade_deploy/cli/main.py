@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -94,6 +95,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def dispatch(argv: Sequence[str]) -> int:
     """Run the command line *argv*; mistakes of the user become exit 64."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # argv and file names may be no text
     words = route(argv)
     verb = words[0] if words and not words[0].startswith("-") else "run"
     envelope = Envelope(verb, argv)
@@ -122,9 +126,9 @@ def _help_of(verb: str) -> str:
 
 
 def _usage(envelope: Envelope, error: UsageError, argv: Sequence[str]) -> int:
-    sys.stderr.write(f"lemonade-deploy: {error.found}\n")
+    sys.stderr.write(f"lemonade-deploy: {envelope.redacted(error.found)}\n")
     if error.remedy:
-        sys.stderr.write(f"{error.remedy}\n")
+        sys.stderr.write(f"{envelope.redacted(error.remedy)}\n")
     # Everything after -- belongs to a command in the lab, not to us.
     if "--json" in argv[: list(argv).index("--") if "--" in argv else None]:
         write(envelope.document(Exit.USAGE, {}, error))
