@@ -16,9 +16,13 @@ from typing import Any
 from lemonade_deploy import specs
 from lemonade_deploy.errors import UsageError
 from lemonade_deploy.secrets_in_argv import redact, redact_text
+from lemonade_deploy.stopping import held
 
 # What stands for a byte that is no text: argv and file names may hold any.
 _NO_TEXT = re.compile("[\ud800-\udfff]")
+
+# Exit codes of the documents that were written: one at most.
+written: list[int] = []
 
 
 class Envelope:
@@ -80,8 +84,10 @@ def write(document: Mapping[str, Any]) -> None:
     """
     unicode = (sys.stdout.encoding or "ascii").lower().replace("-", "") == "utf8"
     text = json.dumps(_clean(document), indent=2, ensure_ascii=not unicode, allow_nan=False)
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    with held():  # a document by halves is none, and a second one would follow it
+        written.append(int(document.get("exit_code", 0)))
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
 
 
 def _clean(value: Any) -> Any:

@@ -22,9 +22,9 @@ from ansible_runner import interface  # type: ignore[import-untyped]
 
 from lemonade_deploy.events import Collector
 from lemonade_deploy.prepare import Prepared
+from lemonade_deploy.stopping import SIGNALS, held
 from lemonade_deploy.vault import Passwords
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Seconds that Ansible gets to end after Ctrl-C before it is killed.
 GRACE = 20.0
 
@@ -32,11 +32,15 @@ GRACE = 20.0
 @contextmanager
 def private_folder() -> Iterator[Path]:
     """A folder that only we can read, gone at the end: variables, answers, runner's artifacts."""
-    folder = Path(tempfile.mkdtemp(prefix="lemonade-deploy-"))  # mode 0700
+    folder: Path | None = None
     try:
+        with held():
+            folder = Path(tempfile.mkdtemp(prefix="lemonade-deploy-"))  # mode 0700
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder is not None:
+            with held():
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ def _handled(interrupt: Interrupt) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, interrupt) for number in _SIGNALS}
+    before = {number: signal.signal(number, interrupt) for number in SIGNALS}
     try:
         yield
     finally:

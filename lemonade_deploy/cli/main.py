@@ -7,6 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Annotated
 
 import typer
@@ -14,9 +15,10 @@ import typer
 from lemonade_deploy import __version__
 from lemonade_deploy.cli import bench, demo, depot_store, doctor, lab, rollback, run, verify
 from lemonade_deploy.cli.options import GroupPage
-from lemonade_deploy.envelope import Envelope, write
+from lemonade_deploy.envelope import Envelope, write, written
 from lemonade_deploy.errors import UsageError
 from lemonade_deploy.exits import Exit
+from lemonade_deploy.stopping import Stopped, raised
 
 app = typer.Typer(
     cls=GroupPage,
@@ -34,6 +36,8 @@ demo.register(app)
 app.add_typer(lab.app, name="lab")
 app.add_typer(depot_store.app, name="depot")
 
+# What the parser makes of a KeyboardInterrupt.
+_PARSERS_CTRL_C = 130
 # Words that are no playbook although no verb of ours has them as its name.
 _OWN_OPTIONS = ("-h", "--help", "--version")
 
@@ -100,25 +104,53 @@ def dispatch(argv: Sequence[str]) -> int:
             stream.reconfigure(errors="backslashreplace")  # argv and file names may be no text
     words = route(argv)
     verb = words[0] if words and not words[0].startswith("-") else "run"
+    # The lab's and the depot's own programs and servers see to their signals themselves.
+    stoppable = raised() if verb not in ("lab", "depot") else nullcontext()
+    written.clear()
     envelope = Envelope(verb, argv)
+    try:
+        with stoppable:
+            return _called(words, verb, envelope, argv)
+    except Stopped:
+        return _stopped(envelope, argv)
+
+
+def _called(words: Sequence[str], verb: str, envelope: Envelope, argv: Sequence[str]) -> int:
+    """The exit code of the verb in *words*."""
     try:
         if not words:
             typer.echo(typer.main.get_group(app).get_help(None), err=True)  # type: ignore[arg-type]
             return Exit.USAGE
-        code = app(words, prog_name="lemonade-deploy", standalone_mode=False)
+        code = app(list(words), prog_name="lemonade-deploy", standalone_mode=False)
     except UsageError as error:
         return _usage(envelope, error, argv)
     except typer.TyperException as error:
         # The parser's own code is 2, which here means "--check found changes".
         return _usage(envelope, UsageError(error.format_message(), _help_of(verb)), argv)
     except (typer.Abort, KeyboardInterrupt):
-        sys.stderr.write("lemonade-deploy: stopped\n")
-        return Exit.FAILED
+        return _stopped(envelope, argv)
     except BrokenPipeError:
         # The reader of our output has gone (`| head`); without this Python complains at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.FAILED
+    if code == _PARSERS_CTRL_C and list(words[:2]) != ["lab", "exec"]:
+        return _stopped(envelope, argv)
     return int(code or 0)
+
+
+def _stopped(envelope: Envelope, argv: Sequence[str]) -> int:
+    """What a stop comes to before or after the run itself (see runner.Interrupt for that)."""
+    if written:
+        return written[0]  # everything was done and told
+    sys.stderr.write("lemonade-deploy: stopped\n")
+    if _json_wanted(argv):
+        write(envelope.document(Exit.FAILED, {}, UsageError("Stopped.", "The same command starts again.")))
+    return Exit.FAILED
+
+
+def _json_wanted(argv: Sequence[str]) -> bool:
+    # Everything after -- belongs to a command in the lab, not to us.
+    return "--json" in argv[: list(argv).index("--") if "--" in argv else None]
 
 
 def _help_of(verb: str) -> str:
@@ -129,7 +161,6 @@ def _usage(envelope: Envelope, error: UsageError, argv: Sequence[str]) -> int:
     sys.stderr.write(f"lemonade-deploy: {envelope.redacted(error.found)}\n")
     if error.remedy:
         sys.stderr.write(f"{envelope.redacted(error.remedy)}\n")
-    # Everything after -- belongs to a command in the lab, not to us.
-    if "--json" in argv[: list(argv).index("--") if "--" in argv else None]:
+    if _json_wanted(argv):
         write(envelope.document(Exit.USAGE, {}, error))
     return Exit.USAGE

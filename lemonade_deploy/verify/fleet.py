@@ -16,6 +16,7 @@ from typing import Any
 
 from lemonade_deploy.errors import UsageError
 from lemonade_deploy.prepare import Prepared
+from lemonade_deploy.stopping import Stopped
 from lemonade_deploy.verify.verdict import TestResult, Verdict
 
 # Connections that testinfra speaks itself; all others, and passwords, need Ansible for every command.
@@ -90,11 +91,20 @@ def access(prepared: Prepared, private: Path, ssh: str | None, become: str | Non
 
 def run(hosts: Sequence[str], reach: Access, folder: Path, forks: int, listener: Listener) -> list[Verdict]:
     """The verdicts in the order of *hosts*. ``forks`` hosts are asked at a time."""
+    workers: list[subprocess.Popen[str]] = []
     with ThreadPoolExecutor(max_workers=max(1, forks)) as pool:
-        return list(pool.map(lambda host: _ask(host, reach, folder, listener), hosts))
+        try:
+            return list(pool.map(lambda host: _ask(host, reach, folder, listener, workers), hosts))
+        except Stopped:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in workers:
+                worker.terminate()
+            raise
 
 
-def _ask(host: str, reach: Access, folder: Path, listener: Listener) -> Verdict:
+def _ask(
+    host: str, reach: Access, folder: Path, listener: Listener, workers: list[subprocess.Popen[str]]
+) -> Verdict:
     began, verdict = time.monotonic(), Verdict(host)
     environment = dict(reach.environment)
     if not reach.already_root(host):
@@ -108,6 +118,7 @@ def _ask(host: str, reach: Access, folder: Path, listener: Listener) -> Verdict:
         env=environment,
         cwd=folder,
     ) as worker:
+        workers.append(worker)
         assert worker.stdin and worker.stdout and worker.stderr
         worker.stdin.write(json.dumps({"host": host, "force_ansible": reach.needs_ansible(host)}))
         worker.stdin.close()
