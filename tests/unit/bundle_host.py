@@ -3,6 +3,7 @@
 
 As a program: ``bundle_host.py ROOT URL RELEASE.json KEEP [STEP]`` does what the module does, kills
 itself before the STEP-th change of the file system, and prints how many there were.
+With AS_DEPOT in the environment URL is a depot.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nasty import POLICY
+from nasty import POLICY, Nasty
 
 from lemonade_deploy.domain import bundle
 from lemonade_deploy.domain.bundle_install import Check, Order, Stats
@@ -91,6 +92,19 @@ def as_json(release: Release) -> str:
     return json.dumps(document({release.tag: release}))
 
 
+def serve_chunks(server: Nasty, release: Release, folder: Path) -> None:
+    """Make a depot's chunks of a published release and serve them beside it."""
+    from lemonade_deploy.depot import pack  # the program that is killed does not wait for it
+
+    place = folder / release.tag
+    place.mkdir(parents=True)
+    for asset in release.assets:
+        (place / asset.name).write_bytes(server.files[f"/{release.tag}/{asset.name}"])
+    pack.pack(folder, release)
+    for path in place.iterdir():
+        server.files[f"/{release.tag}/{path.name}"] = path.read_bytes()
+
+
 def main(argv: list[str]) -> None:
     """Run once, slowly enough to be killed in any stage."""
     root, url, lock, keep, step = *argv, *["0"][len(argv) - 4 :]
@@ -98,7 +112,10 @@ def main(argv: list[str]) -> None:
     (release,) = parse(content).values()
     seen = [0]
     sys.addaudithook(lambda event, arguments: die_at(seen, int(step), root, event, arguments))
-    Box(Path(root), url).run(release, int(keep))
+    box = Box(Path(root), url)
+    if os.environ.get("AS_DEPOT"):
+        box.places = (Place("depot", url),)
+    box.run(release, int(keep))
     print(seen[0])
 
 

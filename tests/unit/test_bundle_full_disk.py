@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bundle_host import Box
+from bundle_host import Box, serve_chunks
 from nasty import Nasty, bundle_members, publish, serving, tar_gz
 
-from lemonade_deploy.depot import fetch, pack
 from lemonade_deploy.domain import bundle_space
 from lemonade_deploy.domain.bundle_sources import Place
 from lemonade_deploy.domain.lock import Release
@@ -74,12 +73,7 @@ def test_the_disk_fills_at_any_stage(
     old, new = releases(server)
     box.run(old)
     if source == "depot":
-        for asset in new.assets:
-            url = f"{server.url}/{new.tag}/{asset.name}"
-            fetch.fetch(new, asset, url, tmp_path / "depot" / new.tag, policy=box.policy)
-        pack.pack(tmp_path / "depot", new)
-        for path in (tmp_path / "depot" / new.tag).iterdir():
-            server.files[f"/{new.tag}/{path.name}"] = path.read_bytes()
+        serve_chunks(server, new, tmp_path / "depot")
         box.places = (Place("depot", server.url),)
     with monkeypatch.context() as passed:
         passed.setattr(bundle_space, "check_space", lambda *_: None)
