@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,6 +66,7 @@ def command(
       lemonade-deploy verify -i hosts.yml -l halo-1 --junit verify.xml
     """
     envelope = Envelope("verify", sys.argv[1:])
+    check_junit(junit_file)
     request = Request(
         playbook=playbooks.resolve("site.yml"),
         inventory=tuple(inventory or ()),
@@ -103,6 +105,18 @@ def execute(
         console.print(Text(f"verify: {len(prepared.hosts)} host(s) of {prepared.selection.said}"))
         reach = fleet.access(prepared, private, ssh, become)
         return fleet.run(prepared.hosts, reach, request.folder, prepared.forks, listener)
+
+
+def check_junit(path: Path | None) -> None:
+    """UsageError for a file that could not be written at the end: minutes later it would be too late."""
+    if path is None:
+        return
+    if not path.parent.is_dir():
+        raise UsageError(f"--junit {path}: the folder {path.parent} is not there.", "Make it first.")
+    if path.is_dir():
+        raise UsageError(f"--junit {path} is a folder.", "Name a file that can be written.")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UsageError(f"--junit {path}: it cannot be written.", "Name a file that can be written.")
 
 
 def write_junit(path: Path, verdicts: Sequence[Verdict]) -> None:

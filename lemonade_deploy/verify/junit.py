@@ -56,5 +56,4 @@ def write(path: Path, verdicts: Sequence[Verdict]) -> None:
     """Write the file; OSError where that does not work."""
     tree = ET.ElementTree(document(verdicts))
     ET.indent(tree)
-    path.parent.mkdir(parents=True, exist_ok=True)
     tree.write(path, encoding="utf-8", xml_declaration=True)

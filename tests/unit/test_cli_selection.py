@@ -145,3 +145,14 @@ def test_a_bundle_that_is_named_by_nothing_is_refused(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "--to: it names no bundle" in refused(folder, capsys, "rollback", "--bundle", "--to", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("nix/deeper/x.xml", "the folder nix/deeper is not there"), (".", "is a folder"), ("", "is a folder")],
+)
+def test_a_junit_file_that_cannot_be_is_refused_and_made_nowhere(
+    name: str, says: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert says in refused(folder, capsys, "verify", "-i", "hosts.yml", "--junit", name)
+    assert not (folder / "nix").exists()

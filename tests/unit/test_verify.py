@@ -74,7 +74,7 @@ def test_the_document_of_a_host() -> None:
 
 
 def test_junit_is_xml_whatever_the_journal_holds(tmp_path: Path) -> None:
-    path = tmp_path / "out" / "verify.xml"
+    path = tmp_path / "verify.xml"
     junit.write(path, [Verdict("a", [PASSED, FAILED]), Verdict("b", unreachable="no route")])
     root = ET.parse(path).getroot()
     first, second = root.findall("testsuite")
