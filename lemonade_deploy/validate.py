@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator  # type: ignore[import-untyped]
 
+from lemonade_deploy import limits
 from lemonade_deploy.errors import UsageError, did_you_mean
 from lemonade_deploy.secrets_in_argv import is_secret_name
 from lemonade_deploy.specs import Specs, shape
@@ -73,7 +74,8 @@ def _wrong_value(variable: Variable, spec: Mapping[str, Any]) -> str:
         return f"the value is empty, a {kind} is wanted."
     result = ArgumentSpecValidator({variable.name: shape(dict(spec))}).validate({variable.name: value})
     if not result.error_messages:
-        return ""
+        wrong_form = limits.fault(variable.name, value)
+        return f"the value{told} {wrong_form}." if wrong_form else ""
     if spec.get("no_log"):
         return f"the value is not of type {kind}."
     choices = [str(choice) for choice in spec.get("choices") or []]
