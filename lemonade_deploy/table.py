@@ -24,36 +24,60 @@ def show(console: Console, hosts: Sequence[HostRun], check: bool, diff: bool) ->
     if check:
         _plan(console, hosts)
     console.print()
-    console.print(_table(hosts, check))
+    left_out = next((some for some in _LEFT_OUT if _fits(console, _table(hosts, check, some))), _LEFT_OUT[-1])
+    console.print(_table(hosts, check, left_out))
+    if "bundle" in left_out:
+        for tag in dict.fromkeys(str(host.bundle["tag"]) for host in hosts if host.bundle):
+            console.print(Text(f"bundle: {tag}"))
     for host in hosts:
         _failure(console, host)
     for host in hosts:
         _answer(console, host)
 
 
-def _table(hosts: Sequence[HostRun], check: bool) -> Table:
+# What a narrow terminal does without, the first that fits.
+_LEFT_OUT: tuple[tuple[str, ...], ...] = (
+    (),
+    ("bundle",),
+    ("bundle", "driver"),
+    ("bundle", "driver", "kernel"),
+)
+
+
+def _fits(console: Console, table: Table) -> bool:
+    return console.measure(table, options=console.options.update(width=1000)).maximum <= console.width
+
+
+def _table(hosts: Sequence[HostRun], check: bool, left_out: Sequence[str] = ()) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    columns = ["host", "status", "kernel", "driver", "CWSR", "bundle", "answer", "tok/s", "time"]
-    for name in columns:
+    rows = [_row(host, check) for host in hosts]
+    names = [name for name in _COLUMNS if name not in left_out]
+    for name in names:
         right = name in ("tok/s", "time")
-        # On a narrow terminal only the bundle's tag is broken into lines.
         table.add_column(
             name, "", justify="right" if right else "left", overflow="fold", no_wrap=name != "bundle"
         )
-    for host in hosts:
-        status = "would change" if check and host.status == "changed" else host.status
-        table.add_row(
-            host.name,
-            Text(status, STYLES[host.status]),
-            host.kernel or "-",
-            "/".join(dict.fromkeys(str(gpu.get("driver")) for gpu in host.gpu)) or "-",
-            cwsr(host),
-            _short_tag(str((host.bundle or {}).get("tag") or "-")),
-            _short_answer(host),
-            _number((host.inference or {}).get("tokens_per_second")),
-            clock(host.seconds),
-        )
+    for row in rows:
+        table.add_row(*(row[name] for name in names))
     return table
+
+
+_COLUMNS = ("host", "status", "kernel", "driver", "CWSR", "bundle", "answer", "tok/s", "time")
+
+
+def _row(host: HostRun, check: bool) -> dict[str, str | Text]:
+    status = "would change" if check and host.status == "changed" else host.status
+    return {
+        "host": host.name,
+        "status": Text(status, STYLES[host.status]),
+        "kernel": host.kernel or "-",
+        "driver": "/".join(dict.fromkeys(str(gpu.get("driver")) for gpu in host.gpu)) or "-",
+        "CWSR": cwsr(host),
+        "bundle": _short_tag(str((host.bundle or {}).get("tag") or "-")),
+        "answer": _short_answer(host),
+        "tok/s": _number((host.inference or {}).get("tokens_per_second")),
+        "time": clock(host.seconds),
+    }
 
 
 def cwsr(host: HostRun) -> str:

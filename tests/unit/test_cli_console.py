@@ -202,3 +202,17 @@ class TestCollector:
             take.finish(interrupted=True)
         assert [host.status for host in take.hosts.values()] == ["failed", "skipped"]
         assert take.hosts["halo-1"].failure.layer == "models"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("width", [70, 80, 100, 120])
+def test_no_word_of_the_table_is_cut_on_a_narrow_terminal(width: int) -> None:
+    host = HostRun("strix-halo-dirty-1", tasks=3, kernel="7.0.0-31-generic")
+    host.gpu_before, host.gpu = [{"cwsr": "missing"}], [{"cwsr": "ok", "driver": "in-tree"}]
+    host.bundle = {"tag": "vllm0.25.2.dev0+rocm7.15.0-gfx1151"}
+    host.inference = {"model": "m", "content": "Four.", "tokens_per_second": 19.08}
+    stream = io.StringIO()
+    table.show(Console(file=stream, width=width), [host], check=False, diff=False)
+    head, row = stream.getvalue().splitlines()[1:3]
+    assert "answer" in head and "tok/s" in head and "time" in head
+    assert "strix-halo-dirty-1  ok " in row and "missing → ok" in row and "19.1" in row
+    assert "gfx1151" in stream.getvalue()
