@@ -11,6 +11,7 @@ import subprocess
 import threading
 from collections.abc import Generator
 from contextlib import closing
+from typing import IO, cast
 
 from .gunzip import CHUNK, ArchiveError
 
@@ -35,15 +36,15 @@ def unzstd(frames: Generator[bytes, None, None]) -> Generator[bytes, None, None]
         bufsize=CHUNK,
         pipesize=CHUNK,  # a pipe's usual 64 KiB would mean 16 times as many switches between processes
     )
-    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    stdout, stderr = cast("IO[bytes]", process.stdout), cast("IO[bytes]", process.stderr)
     failed: list[BaseException] = []
     feeder = threading.Thread(target=_feed, args=(frames, process, failed), daemon=True)
     feeder.start()
     try:
-        while data := process.stdout.read(CHUNK):
+        while data := stdout.read(CHUNK):
             yield data
         feeder.join()
-        said = process.stderr.read().decode("utf-8", "replace").strip()
+        said = stderr.read().decode("utf-8", "replace").strip()
         if failed:
             raise failed[0]
         if process.wait():
@@ -52,18 +53,18 @@ def unzstd(frames: Generator[bytes, None, None]) -> Generator[bytes, None, None]
         process.kill()
         process.wait()
         feeder.join()
-        process.stdout.close()
-        process.stderr.close()
+        stdout.close()
+        stderr.close()
 
 
 def _feed(
     frames: Generator[bytes, None, None], process: subprocess.Popen[bytes], failed: list[BaseException]
 ) -> None:
-    assert process.stdin is not None
+    stdin = cast("IO[bytes]", process.stdin)
     try:
-        with closing(frames), process.stdin:
+        with closing(frames), stdin:
             for frame in frames:
-                process.stdin.write(frame)
+                stdin.write(frame)
     except BrokenPipeError:
         return  # zstd ended first: its exit code says why, or the reader gave up
     except BaseException as error:
