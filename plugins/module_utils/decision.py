@@ -250,7 +250,8 @@ def decide(
     if driver.state == states.UNKNOWN:
         raise Refused(
             f"The GPU driver is in a state that this kit does not know: {states.explain_unknown(facts)}.",
-            "Nothing was changed. Put the driver in order by hand, then run again.",
+            f"Nothing was changed. {states.remedy_unknown(facts)}",
+            states.UNKNOWN,
         )
     kernel, why_kernel = choose_kernel(facts, wishes, candidates, problems)
     try:

@@ -72,13 +72,21 @@ def _gpu_there(facts: Facts, no_gpu: Refused) -> Iterator[Finding]:
 
 
 def _numbers(facts: Facts) -> Iterator[Finding]:
+    # What a run would refuse is no remedy.
+    by_hand = states.remedy_unknown(facts) if states.contradicts(facts) else None
     for gpu in facts.supported:
         if gpu.node is None:
             continue
         if gpu.cwsr in _CWSR:
             # Only gfx1151's user space depends on them; elsewhere they tell the kernel's age.
             severity = ERROR if gpu.gfx in cwsr.NEEDS_EXPORT else INFO
-            yield finding(_CWSR[gpu.cwsr], f"{_name(gpu)}: {gpu.cwsr_why}", _node(gpu), severity=severity)
+            yield finding(
+                _CWSR[gpu.cwsr],
+                f"{_name(gpu)}: {gpu.cwsr_why}",
+                _node(gpu),
+                severity=severity,
+                remedy=by_hand if severity == ERROR else None,
+            )
         elif gpu.cwsr_above:
             yield finding("cwsr-above-formula", f"{_name(gpu)}: {gpu.cwsr_why}", _node(gpu))
         if (
@@ -95,7 +103,8 @@ def _numbers(facts: Facts) -> Iterator[Finding]:
 
 def _driver(facts: Facts) -> Iterator[Finding]:
     state = states.classify(facts)
-    if state == states.UNKNOWN:
+    # Numbers that a kernel with the fix should not show have findings of their own.
+    if state == states.UNKNOWN and not states.contradicts(facts):
         yield finding("driver-unknown", states.explain_unknown(facts), kernel_module.SYS)
     masking = facts.loaded.origin == kernel_module.DKMS and not states.works(facts)
     if facts.supported and masking:
@@ -118,7 +127,11 @@ def _kernel(facts: Facts, wishes: Wishes) -> Iterator[Finding]:
     if running.verdict != kernels.FIXED:
         severity = ERROR if running.verdict == kernels.BAD else WARNING
         yield finding(
-            "kernel-without-fix", f"kernel {facts.kernel}: {running.why}", OSRELEASE, severity=severity
+            "kernel-without-fix",
+            f"kernel {facts.kernel}: {running.why}",
+            OSRELEASE,
+            severity=severity,
+            remedy=states.remedy_unknown(facts) if states.classify(facts) == states.UNKNOWN else None,
         )
     if facts.module_changed:
         yield finding(

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from . import dkms_kernels, load_blockers, paths, releases
+from . import dkms_kernels, load_blockers, paths, releases, states
 from .decision import Decision, Wishes, decide, kernel_question, needs_kernel, no_gpu
 from .facts import Facts
 from .findings import REGISTRY, Finding, finding, printable
@@ -70,7 +70,7 @@ def _decide(facts: Facts, wishes: Wishes, ask: Ask) -> Decision:
 
 def _refusal_finding(facts: Facts, refusal: Refused) -> list[Finding]:
     """The refusal as a finding; the missing GPU and an unknown state have their own."""
-    if not facts.supported:
+    if not facts.supported or refusal.kind == states.UNKNOWN:
         return []
     return [finding(refusal.kind, refusal.found, "decision", remedy=refusal.remedy or None)]
 

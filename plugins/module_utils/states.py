@@ -76,6 +76,23 @@ def classify(facts: Facts) -> str:
     return _in_tree(facts)
 
 
+def contradicts(facts: Facts) -> bool:
+    """Whether the state is unknown for its numbers alone: the kernel should have the fix."""
+    odd = facts.on_disk.origin == kernel_module.FOREIGN or facts.loaded.origin == kernel_module.NONE
+    return not odd and classify(facts) == UNKNOWN
+
+
+def remedy_unknown(facts: Facts) -> str:
+    """What puts an unknown state in order; no run does."""
+    if not contradicts(facts):
+        return "Put the driver in order by hand (remove modules that no package owns), then run again."
+    modules = f"linux-modules-{facts.kernel}"
+    return (
+        f"Reboot. If the numbers stay, reinstall the modules of kernel {facts.kernel} (package {modules}), "
+        "or boot another one of 6.18.4 or later, then run again; please report them."
+    )
+
+
 def explain_unknown(facts: Facts) -> str:
     """What was seen that fits no state."""
     if facts.on_disk.origin == kernel_module.FOREIGN:

@@ -321,6 +321,35 @@ def test_free_space_is_asked_of_the_nearest_folder(tmp_path: Path, monkeypatch: 
     assert disk.free_bytes(tree.host, "/opt/lemonade-deploy") > 0
 
 
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("cwsr-old-vgpr", OLD_VGPR_SIZES),
+        ("cwsr-wrong", (19185665, 16384)),
+        ("cwsr-wrong", (10**15 + 1, 10**15)),
+        ("cwsr-wrong", (0, 0)),
+        ("cwsr-missing", None),
+    ],
+)
+def test_odd_numbers_of_a_kernel_with_the_fix_are_told_once(
+    tmp_path: Path, name: str, sizes: tuple[int, int] | None
+) -> None:
+    report = look(strix_halo(tmp_path, GOOD_KERNEL, sizes))
+    assert preflight.ids(report.findings) == [name, "kernel-without-fix"]
+    # Every remedy is one that helps: a run is refused, with the same words.
+    stop = preflight.stop_reason(report)
+    assert stop is not None and f"kernel {GOOD_KERNEL} should carry the CWSR fix" in stop.found
+    for found in report.findings:
+        assert "reinstall the modules" in found.remedy and found.remedy in stop.remedy
+        assert "site.yml" not in found.remedy
+
+
+def test_a_foreign_module_with_odd_numbers_stays_unknown(tmp_path: Path) -> None:
+    report = look(strix_halo(tmp_path, sizes=None).module(GOOD_KERNEL, "foreign"))
+    (unknown,) = [item for item in report.findings if item.id == "driver-unknown"]
+    assert "no package owns" in unknown.remedy and "no-decision" not in preflight.ids(report.findings)
+
+
 def test_stop_reasons(tmp_path: Path) -> None:
     assert preflight.stop_reason(look(strix_halo(tmp_path / "a"))) is None
     assert preflight.stop_reason(look(dirty(tmp_path / "b"))) is None
