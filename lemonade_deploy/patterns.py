@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host patterns (``-l``) that Ansible would take for "all hosts", or not understand, refused."""
+"""Host patterns (``-l``, ``hosts:``) that Ansible would take for "all hosts", or not understand, refused."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+
+
+class PatternError(ValueError):
+    """A host pattern that selects not what it says; its text says where it stands."""
 
 
 def fault(written: str, terms: Sequence[str]) -> str:

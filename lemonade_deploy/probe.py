@@ -16,12 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from lemonade_deploy import patterns, probe_plays
+from lemonade_deploy.patterns import PatternError
 
 Json = dict[str, Any]
-
-
-class LimitError(ValueError):
-    """A host pattern of ``-l`` that selects not what it says."""
 
 
 def main() -> None:
@@ -35,8 +32,8 @@ def main() -> None:
     try:
         answer = _answer(request, _loader(reading))
     except (AnsibleError, OSError, ValueError) as error:  # anything else is a mistake of ours
-        # An error of the vault does not say which file it is about; one about -l is about none.
-        file = {} if isinstance(error, LimitError) or not reading else {"file": reading[-1]}
+        # An error of the vault does not say which file it is about; one about a pattern says it itself.
+        file = {} if isinstance(error, PatternError) or not reading else {"file": reading[-1]}
         answer = {"error": {**file, **_told(error)}}
     json.dump(answer, answer_to, default=str)
     answer_to.flush()
@@ -127,7 +124,7 @@ def _answer(request: Json, loader: Any) -> Json:
         "host_variables": _host_variables(loader, inventory, selected, request["prefixes"]),
         "playbook_variables": _playbook_variables(loader, playbook),
         "extra_variables": _extra_variables(loader, request["extra_files"]),
-        "reached": probe_plays.reached(inventory, probe_plays.documents(loader, playbook)),
+        "reached": probe_plays.reached(inventory, probe_plays.documents(loader, playbook), playbook.name),
         "tags": probe_plays.tags(loader, inventory, playbook) if request["tags"] else None,
     }
 
@@ -152,7 +149,7 @@ def _inventory(loader: Any, sources: list[str]) -> tuple[Any, list[Json]]:
 
 
 def _selected(inventory: Any, limit: str | None) -> list[str]:
-    """The hosts that the limit selects; LimitError for one that Ansible would not take as written."""
+    """The hosts that the limit selects; PatternError for one that Ansible would not take as written."""
     from ansible.errors import AnsibleError
     from ansible.inventory.manager import split_host_pattern  # type: ignore[import-untyped]
 
@@ -162,16 +159,16 @@ def _selected(inventory: Any, limit: str | None) -> list[str]:
     if not any(term.startswith("@") for term in terms):
         wrong = patterns.fault(limit, terms)
         if wrong:
-            raise LimitError(f"-l {limit!r}: {wrong}")
+            raise PatternError(f"-l {limit!r}: {wrong}")
     try:
         inventory.subset(limit)
         for one in (term for term in terms if term.startswith("@")):
             wrong = patterns.fault(one, Path(one[1:]).read_text(encoding="utf-8").split("\n"))
             if wrong:
-                raise LimitError(f"-l {limit!r}: {wrong}")
+                raise PatternError(f"-l {limit!r}: {wrong}")
         return [host.name for host in inventory.get_hosts("all")]
     except (AnsibleError, IndexError) as error:
-        raise LimitError(f"-l {limit!r}: {str(error).strip() or 'no host pattern'}") from error
+        raise PatternError(f"-l {limit!r}: {str(error).strip() or 'no host pattern'}") from error
 
 
 def _host_variables(

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from lemonade_deploy.patterns import PatternError, fault
+
 # Tags with a meaning of Ansible's own.
 SPECIAL_TAGS = frozenset({"all", "always", "never", "tagged", "untagged"})
 
@@ -43,17 +45,28 @@ def patterns(plays: list[Any]) -> list[str]:
     return found
 
 
-def reached(inventory: Any, plays: list[Any]) -> bool:
-    """Whether a play is for a host that was selected; True where only the run can tell."""
+def reached(inventory: Any, plays: list[Any], said: str) -> bool:
+    """Whether a play is for a host that was selected; True where only the run can tell.
+
+    Raises PatternError for a ``hosts:`` that Ansible would not take as written.
+    """
+    from ansible.inventory.manager import split_host_pattern  # type: ignore[import-untyped]
+
     wanted = patterns(plays)
+    for pattern in wanted:
+        wrong = fault(pattern, split_host_pattern(pattern))
+        if wrong:
+            raise PatternError(f"{said}: hosts: {pattern!r}: {wrong}")
     return not wanted or any(inventory.get_hosts(pattern) for pattern in wanted)
 
 
 def tags(loader: Any, inventory: Any, path: Path) -> list[str] | None:
     """The tags of the playbook's plays, roles and tasks; None where only the run can tell.
 
-    That is so where tasks are included while it runs (``include_tasks``, ``include_role``).
+    That is so where tasks are included while it runs (``include_tasks``, ``include_role``), and where
+    Ansible cannot load the plays without the run's variables; what is wrong else, the run says itself.
     """
+    from ansible.errors import AnsibleError  # type: ignore[import-untyped]
     from ansible.playbook import Playbook  # type: ignore[import-untyped]
     from ansible.plugins.loader import init_plugin_loader  # type: ignore[import-untyped]
     from ansible.vars.manager import VariableManager  # type: ignore[import-untyped]
@@ -61,9 +74,14 @@ def tags(loader: Any, inventory: Any, path: Path) -> list[str] | None:
     init_plugin_loader()
     variables = VariableManager(loader=loader, inventory=inventory)
     found: set[str] = set()
-    for play in Playbook.load(str(path), variable_manager=variables, loader=loader).get_plays():
+    try:
+        plays = Playbook.load(str(path), variable_manager=variables, loader=loader).get_plays()
+        blocks = [(play, block) for play in plays for block in play.compile()]
+    except AnsibleError:
+        return None
+    for play in plays:
         found.update(play.tags)
-        for block in play.compile():
+        for block in (block for owner, block in blocks if owner is play):
             for task in _tasks(block):
                 if str(task.action).rpartition(".")[2] in ("include_tasks", "include_role"):
                     return None

@@ -92,6 +92,27 @@ def test_a_playbook_for_none_of_the_hosts_is_refused(
     assert "match none of a, b" in refused(folder, capsys, "nohosts.yml", "-i", "hosts.yml")
 
 
+@pytest.mark.parametrize("hosts", ["!", "~(", "a[", "&"])
+def test_a_playbook_with_a_pattern_that_is_none_is_refused(
+    hosts: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "odd.yml").write_text(f"- hosts: '{hosts}'\n  tasks: []\n")
+    assert f"odd.yml: hosts: {hosts!r}: " in refused(folder, capsys, "odd.yml", "-i", "hosts.yml")
+
+
+def test_tags_behind_a_templated_import_are_not_judged(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = (
+        "- hosts: a\n  gather_facts: false\n  tasks:\n    - ansible.builtin.import_tasks: '{{ which }}.yml'\n"
+    )
+    (folder / "more.yml").write_text("- ansible.builtin.debug: {msg: x}\n  tags: [inner]\n")
+    (folder / "import.yml").write_text(tasks)
+    assert dispatch(["import.yml", "-i", "hosts.yml", "-t", "inner", "-e", "which=more"]) == 0
+    (folder / "include.yml").write_text(tasks.replace("import_tasks", "include_tasks"))
+    assert dispatch(["include.yml", "-i", "hosts.yml", "-t", "inner", "-e", "which=more"]) == 0
+
+
 def test_patterns_that_only_a_run_knows_are_not_judged() -> None:
     assert probe_plays.patterns([{"hosts": "{{ where }}"}, {"hosts": "a"}]) == []
     assert probe_plays.patterns([{"hosts": ["a", "b"]}, {"hosts": "c"}]) == ["a,b", "c"]
