@@ -86,6 +86,7 @@ MAY_BE_EMPTY = frozenset(
         "vllm_rocm_release",
     }
 )
+MIRRORS = "vllm_rocm_mirrors"
 CTX_SIZE = "lemonade_server_ctx_size"
 
 
@@ -97,6 +98,10 @@ def fault(name: str, value: Any) -> str:
             return f"is not {f'from {low} to {high}' if high is not None else f'{low} or more'}"
     if name == CTX_SIZE and int(value) < 1 and int(value) != -1:
         return "is neither -1 nor 1 or more"
+    if name == MIRRORS:
+        return (
+            next((wrong for one in value if (wrong := _URL(str(one)))), "") if isinstance(value, list) else ""
+        )
     judge = FORMS.get(name)
     text = str(value)
     if judge is None or (not text and name in MAY_BE_EMPTY):

@@ -44,6 +44,7 @@ IMPOSSIBLE = [
     ("vllm_rocm_depot_url", "depot:8443"),
     ("vllm_rocm_release", "newest"),
     ("kernel_version", "seven"),
+    ("vllm_rocm_mirrors", ["https://mirror/x", "mirror"]),
 ]
 
 
