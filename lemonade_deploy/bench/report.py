@@ -83,7 +83,7 @@ def _load(load: Mapping[str, float | None]) -> str:
 def _remarks(model: Mapping[str, Any]) -> Iterator[str]:
     failure = model["failure"]
     if failure:
-        yield f"{failure['stage']} failed: {failure['message']} {failure['remedy']}".strip()
+        yield f"{failure['stage']} failed: {failure['message'].rstrip('.')}. {failure['remedy']}".strip()
     summary = model["tokens_per_second"]
     for flag in summary["flags"] if summary else []:
         values = [f"run {at + 1}: {rates(model)[at]:.1f}" for at in summary["outliers"]]
