@@ -36,7 +36,7 @@ def unzstd(frames: Generator[bytes, None, None]) -> Generator[bytes, None, None]
         bufsize=CHUNK,
         pipesize=CHUNK,  # a pipe's usual 64 KiB would mean 16 times as many switches between processes
     )
-    stdout, stderr = cast("IO[bytes]", process.stdout), cast("IO[bytes]", process.stderr)
+    stdout, stderr = cast(IO[bytes], process.stdout), cast(IO[bytes], process.stderr)
     failed: list[BaseException] = []
     feeder = threading.Thread(target=_feed, args=(frames, process, failed), daemon=True)
     feeder.start()
@@ -60,7 +60,7 @@ def unzstd(frames: Generator[bytes, None, None]) -> Generator[bytes, None, None]
 def _feed(
     frames: Generator[bytes, None, None], process: subprocess.Popen[bytes], failed: list[BaseException]
 ) -> None:
-    stdin = cast("IO[bytes]", process.stdin)
+    stdin = cast(IO[bytes], process.stdin)
     try:
         with closing(frames), stdin:
             for frame in frames:
