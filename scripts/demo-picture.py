@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import sys
+from itertools import groupby
 from pathlib import Path
 
 import pyte
@@ -38,13 +40,16 @@ def run(argv: list[str]) -> pyte.HistoryScreen:
     return screen
 
 
+def style_of(cell: pyte.screens.Char) -> Style:
+    """Colour and weight of one cell."""
+    return Style(color=NAMES.get(cell.fg, cell.fg), bold=cell.bold, italic=cell.italics)
+
+
 def line_of(cells: dict[int, pyte.screens.Char]) -> Text:
     """One line of the screen with its colours."""
     text = Text()
-    for column in range(COLUMNS):
-        cell = cells[column]
-        colour = NAMES.get(cell.fg, cell.fg)
-        text.append(cell.data, Style(color=colour, bold=cell.bold, italic=cell.italics))
+    for style, group in groupby((cells[column] for column in range(COLUMNS)), style_of):
+        text.append("".join(cell.data for cell in group), style)
     text.rstrip()
     return text
 
@@ -61,7 +66,9 @@ def main() -> None:
         console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True)
         for line in lines:
             console.print(line, no_wrap=True, overflow="crop")
-        console.save_svg(out, title=f"# {' '.join(Path(word).name for word in argv)}")
+        svg = console.export_svg(title=f"# {' '.join(Path(word).name for word in argv)}")
+    # rich would have the reader's browser fetch a font; any monospace one does.
+    Path(out).write_text(re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL), encoding="utf-8")
 
 
 if __name__ == "__main__":
