@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -85,6 +86,11 @@ def command(
     return code
 
 
+def as_invoked() -> str:
+    """The command as the user can type it: its bare name only where that is on the PATH."""
+    return "lemonade-deploy" if shutil.which("lemonade-deploy") else sys.argv[0]
+
+
 def _request(playbook: str, inventory: Path, verbosity: int = 0) -> Request:
     return Request(
         playbook=playbooks.resolve(playbook), inventory=(str(inventory),), limit=HOST, verbosity=verbosity
@@ -118,20 +124,19 @@ def _after(display: Display, session: Session, code: Exit, inventory: Path, engi
     if session.interrupted:
         say(Text("Stopped. `lemonade-deploy demo` goes on from here.", "bold"))
         return
-    say(
-        Text(
-            f"\nThe answer came from {engine} in AMD's layout. Simulated: {'; '.join(SIMULATED)}.",
-            "dim",
-        )
-    )
+    if any(host.inference for host in session.hosts):
+        say(Text(f"\nThe answer came from {engine} in AMD's layout.", "dim"))
+    say(Text(f"Simulated: {'; '.join(SIMULATED)}.", "dim"))
     if code != Exit.OK:
         return
     say(Text("Try next:", "bold"))
+    me = as_invoked()
     for line in (
-        "lemonade-deploy demo                                   again: nothing to do",
-        f"lemonade-deploy doctor -i {inventory}",
-        f"lemonade-deploy lab exec {HOST} -- curl -s http://127.0.0.1:13305/api/v1/models",
-        f"lemonade-deploy site.yml -i {inventory} -e amdgpu_driver_policy=dkms --check",
-        "lemonade-deploy lab down",
+        f"{me} demo                                   again: nothing to do",
+        f"{me} doctor -i {inventory}",
+        f"{me} verify -i {inventory}",
+        f"{me} site.yml -i {inventory} --check \\",
+        "    -e amdgpu_driver_policy=dkms -e amdgpu_driver_repo_version=31.30",
+        f"{me} lab down",
     ):
         say(Text(f"  {line}"))

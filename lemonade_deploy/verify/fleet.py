@@ -62,10 +62,23 @@ class Access:
         return told.get("ansible_user") == "root"
 
 
+def as_files(sources: Sequence[str], private: Path) -> list[str]:
+    """*sources* with lists of hosts (``a,b,``) put into files: the variable splits at every comma."""
+    named: list[str] = []
+    for number, source in enumerate(sources):
+        if "," in source:
+            path = private / f"hosts-{number}.yml"
+            hosts = {name.strip(): None for name in source.split(",") if name.strip()}
+            path.write_text(json.dumps({"all": {"hosts": hosts}}), encoding="utf-8")
+            source = str(path)
+        named.append(source)
+    return named
+
+
 def access(prepared: Prepared, private: Path, ssh: str | None, become: str | None) -> Access:
     """Ansible's environment for the workers. Raises UsageError where the inventory cannot be listed."""
     environment = {**os.environ, **prepared.environment}
-    environment["ANSIBLE_INVENTORY"] = ",".join(prepared.selection.sources)
+    environment["ANSIBLE_INVENTORY"] = ",".join(as_files(prepared.selection.sources, private))
     identities = [*prepared.vault.ids, *(f"default@{path}" for path in prepared.vault.password_files)]
     if identities:
         environment["ANSIBLE_VAULT_IDENTITY_LIST"] = ",".join(identities)

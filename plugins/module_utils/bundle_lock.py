@@ -13,20 +13,23 @@ from .releases import KNOWN_BAD, split
 
 def locked_release(lock: Any, file: str, tag: str, family: str, inventory: str = "") -> Release:
     """The lock's entry for *tag*. Raises Refused (no file, no entry, other family), LockError."""
-    remedy = _remedy(tag, family, inventory)
-    if lock is None:
-        raise Refused(
-            f"There is no lock file {file} on the controller, so nothing vouches for {tag}.", remedy
-        )
-    release = parse(lock, file).get(tag)
+    release = None if lock is None else parse(lock, file).get(tag)
     if release is None:
-        raise Refused(f"{file} has no entry for release {tag}, so nothing vouches for it.", remedy)
+        raise not_locked(file, tag, family, inventory, there=lock is not None)
     if release.family != family:
         raise Refused(
             f"{file}: releases.{tag}.family: is {release.family}, this host's GPU needs {family}.",
             "Choose the release with vllm_rocm_release; its family is added by itself.",
         )
     return release
+
+
+def not_locked(file: str, tag: str, family: str, inventory: str, there: bool) -> Refused:
+    """Why *tag* is not laid down: the lock *file* lacks it, or is not *there*."""
+    remedy = _remedy(tag, family, inventory)
+    if there:
+        return Refused(f"{file} has no entry for release {tag}, so nothing vouches for it.", remedy)
+    return Refused(f"There is no lock file {file} on the controller, so nothing vouches for {tag}.", remedy)
 
 
 def unqualified(release: Release, accepted: Sequence[str]) -> str:

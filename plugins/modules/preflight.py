@@ -52,6 +52,21 @@ options:
     description: Release of lemonade-sdk/vllm-rocm, with or without its family. Empty is the newest qualified.
     type: str
     default: ""
+  locked:
+    description:
+      - Releases that the lock file on the controller names, empty where there is no such file.
+      - A host whose release is not among them fails here, before anything is changed.
+      - Left out, the lock is not judged.
+    type: list
+    elements: str
+  lock_file:
+    description: The lock file, for messages.
+    type: str
+    default: ""
+  inventory:
+    description: The inventory, for messages.
+    type: str
+    default: ""
   gpu_memory_gtt_gib:
     description: GiB of system memory an APU may use as GPU memory, or V(auto).
     type: str
@@ -119,6 +134,8 @@ failure:
   type: dict
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.lemonade.deploy.plugins.module_utils.decision import Wishes
 from ansible_collections.lemonade.deploy.plugins.module_utils.facts import read_facts
@@ -129,7 +146,7 @@ from ansible_collections.lemonade.deploy.plugins.module_utils.preflight import (
     look,
     stop_reason,
 )
-from ansible_collections.lemonade.deploy.plugins.module_utils.refusal import fail
+from ansible_collections.lemonade.deploy.plugins.module_utils.refusal import Refused, fail
 
 LAYER = "preflight"
 
@@ -156,6 +173,9 @@ def arguments() -> dict[str, dict[str, object]]:
         "gpu_memory_gtt_gib": {"type": "str", "default": "auto"},
         "gpu_memory_service_user": {"type": "str", "default": "lemonade"},
         "min_disk_gib": {"type": "int", "default": 20},
+        "locked": {"type": "list", "elements": "str"},
+        "lock_file": {"type": "str", "default": ""},
+        "inventory": {"type": "str", "default": ""},
     }
 
 
@@ -182,6 +202,20 @@ def examine(host: Host, params: dict[str, object]) -> Report:
     return look(host, facts, wishes(params), ask_apt(host), int(str(params["min_disk_gib"])))
 
 
+def missing_lock(report: Report, params: dict[str, Any]) -> Refused | None:
+    """Why the decided bundle could not be laid down later: nothing on the controller vouches for it."""
+    locked = params["locked"]
+    if locked is None or report.decision is None or report.decision.release.tag in locked:
+        return None
+    # Imported where it is needed: imports are what a converged host pays for.
+    from ansible_collections.lemonade.deploy.plugins.module_utils.bundle_lock import not_locked
+
+    release = report.decision.release
+    return not_locked(
+        params["lock_file"], release.tag, release.family, params["inventory"], there=bool(locked)
+    )
+
+
 def main() -> None:
     """Look, decide, report."""
     module = AnsibleModule(argument_spec=arguments(), supports_check_mode=True)
@@ -193,7 +227,7 @@ def main() -> None:
         return
     public = report.public()
     shown = {"findings": public["findings"], "gpu": public["facts"]["gpu"], "kernel": report.facts.kernel}
-    stop = None if module.params["doctor"] else stop_reason(report)
+    stop = None if module.params["doctor"] else stop_reason(report) or missing_lock(report, module.params)
     if stop is not None:
         fail(module, LAYER, stop.found, stop.remedy, **shown)
     module.exit_json(changed=False, changes=[], diff=[], ansible_facts={"lemonade_deploy": public}, **shown)

@@ -89,6 +89,34 @@ def test_a_host_without_a_gpu_fails_with_a_remedy(
     assert (result["gpu"], result["kernel"]) == ([], "7.0.0-31-generic")
 
 
+@pytest.mark.parametrize(
+    ("locked", "said"),
+    [([], "There is no lock file /inv/l.lock"), (["vllm0.1-rocm7-gfx1151"], "/inv/l.lock has no entry for")],
+)
+def test_a_release_that_is_not_locked_stops_before_anything_is_changed(
+    module: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    locked: list[str],
+    said: str,
+) -> None:
+    asked = {"lock_file": "/inv/l.lock", "inventory": "/inv/hosts.yml"}
+    result = run(module, strix_halo(tmp_path), monkeypatch, capsys, locked=locked, **asked)
+    assert result["failure"]["message"].startswith(said)
+    assert "depot lock" in result["failure"]["remedy"] and "/inv/hosts.yml" in result["failure"]["remedy"]
+    assert "failed" not in run(module, strix_halo(tmp_path), monkeypatch, capsys, locked=locked, doctor=True)
+
+
+def test_a_locked_release_goes_on(
+    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tag = run(module, strix_halo(tmp_path), monkeypatch, capsys)["ansible_facts"]["lemonade_deploy"][
+        "decision"
+    ]["release"]["tag"]
+    assert "failed" not in run(module, strix_halo(tmp_path), monkeypatch, capsys, locked=[tag])
+
+
 def test_doctor_only_reports(
     module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

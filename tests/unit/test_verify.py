@@ -129,3 +129,12 @@ def test_a_command_that_failed_is_told_in_a_sentence() -> None:
     )
     assert plain(text) == "`cat -- /x` ended with code 1: cat: /x: No such file"
     assert plain("AssertionError: open on 0.0.0.0") == "open on 0.0.0.0"
+
+
+def test_a_list_of_hosts_reaches_ansible_whole(tmp_path: Path) -> None:
+    from lemonade_deploy.verify.fleet import as_files
+
+    plain, listed = as_files(["/some/hosts.yml", "a,b,"], tmp_path)
+    assert plain == "/some/hosts.yml"
+    assert "," not in Path(listed).name
+    assert json.loads(Path(listed).read_text()) == {"all": {"hosts": {"a": None, "b": None}}}
