@@ -169,9 +169,12 @@ class LiveDisplay(Display):
         self._live.stop()
 
     def _draw(self) -> Group:
-        table = Table.grid(padding=(0, 2))
-        for column in range(4):
-            table.add_column(no_wrap=True, overflow="ellipsis", justify="right" if column == 3 else "left")
+        # Only the step's words give way on a narrow terminal.
+        table = Table.grid(padding=(0, 2), expand=True)
+        table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+        table.add_column(no_wrap=True, justify="right")
         room = max(1, self.console.height - 3)
         order = sorted(self.hosts, key=lambda host: host.step is None)
         for host in order[:room]:

@@ -23,6 +23,7 @@ from lemonade_deploy.exits import Exit
 from lemonade_deploy.lab import Lab, LabError, LabUsageError
 from lemonade_deploy.lab.profiles import DEFAULT_PROFILE
 from lemonade_deploy.lab.report import SIMULATED, host_report
+from lemonade_deploy.lab.say import say
 from lemonade_deploy.prepare import Request
 from lemonade_deploy.session import Session, execute
 
@@ -102,6 +103,9 @@ def _raise(engine: Engine) -> tuple[Path, str]:
     try:
         lab = Lab.open()
         lab.up([HOST], DEFAULT_PROFILE, engine.value)
+        record = lab.host(HOST).record
+        if record.engine != engine.value:
+            say(f"{HOST} stands with the engine {record.engine}; `lab down` makes room for {engine.value}")
         report = host_report(lab.host(HOST))
         return lab.inventory_path, str(report["engine_version"] or report["engine"])
     except LabUsageError as error:
@@ -120,16 +124,16 @@ def _before(display: Display, inventory: Path) -> None:
 
 
 def _after(display: Display, session: Session, code: Exit, inventory: Path, engine: str) -> None:
-    say = display.console.print
+    tell = display.console.print
     if session.interrupted:
-        say(Text("Stopped. `lemonade-deploy demo` goes on from here.", "bold"))
+        tell(Text("Stopped. `lemonade-deploy demo` goes on from here.", "bold"))
         return
     if any(host.inference for host in session.hosts):
-        say(Text(f"\nThe answer came from {engine} in AMD's layout.", "dim"))
-    say(Text(f"Simulated: {'; '.join(SIMULATED)}.", "dim"))
+        tell(Text(f"\nThe answer came from {engine} in AMD's layout.", "dim"))
+    tell(Text(f"Simulated: {'; '.join(SIMULATED)}.", "dim"))
     if code != Exit.OK:
         return
-    say(Text("Try next:", "bold"))
+    tell(Text("Try next:", "bold"))
     me = as_invoked()
     for line in (
         f"{me} demo                                   again: nothing to do",
@@ -139,4 +143,4 @@ def _after(display: Display, session: Session, code: Exit, inventory: Path, engi
         "    -e amdgpu_driver_policy=dkms -e amdgpu_driver_repo_version=31.30",
         f"{me} lab down",
     ):
-        say(Text(f"  {line}"))
+        tell(Text(f"  {line}"))

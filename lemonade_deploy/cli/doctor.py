@@ -48,7 +48,7 @@ def command(
 
     Look at each host and say what stands in the way of vLLM on its GPU: driver,
     CWSR numbers, apt sources and keys, dpkg, kernel, firmware, disk, service user.
-    Changes nothing. Each finding has an id (docs/command.md), what was found, what
+    Changes nothing. Each finding has an id (docs/findings.md), what was found, what
     to do, and where it was seen.
 
     Without -i: the inventory ./ansible.cfg or ./inventory names, else this machine.

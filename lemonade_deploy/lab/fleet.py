@@ -6,6 +6,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 from lemonade_deploy.domain.gfx import FAMILIES
@@ -78,9 +79,10 @@ class Lab:
                     self._install_once(self._host(now.hosts[name]), served)
                 engines.result()
             self._publish(now, served)
-            for name in profiles:
+            off = [name for name in profiles if not self._host(now.hosts[name]).running()]
+            for name in off:
                 self._host(now.hosts[name]).power_on()
-            with step(f"booting {', '.join(profiles)}"):
+            with step(f"booting {', '.join(off)}") if off else nullcontext():
                 for name in profiles:
                     self._host(now.hosts[name]).wait_ready()
 

@@ -15,7 +15,7 @@ import pytest
 import lemonade_deploy
 from lemonade_deploy.envelope import Envelope
 from lemonade_deploy.verify import junit
-from lemonade_deploy.verify.fleet import Access
+from lemonade_deploy.verify.fleet import Access, as_files
 from lemonade_deploy.verify.verdict import TestResult, Verdict
 from lemonade_deploy.verify.worker import plain, readable
 
@@ -132,8 +132,6 @@ def test_a_command_that_failed_is_told_in_a_sentence() -> None:
 
 
 def test_a_list_of_hosts_reaches_ansible_whole(tmp_path: Path) -> None:
-    from lemonade_deploy.verify.fleet import as_files
-
     plain, listed = as_files(["/some/hosts.yml", "a,b,"], tmp_path)
     assert plain == "/some/hosts.yml"
     assert "," not in Path(listed).name
