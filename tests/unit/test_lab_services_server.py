@@ -224,7 +224,7 @@ def test_tls_is_trusted_by_the_labs_authority_alone(tmp_path: Path) -> None:
                 with secured.makefile("rb") as stream:
                     assert stream.read().endswith(BODY)
         with pytest.raises(ssl.SSLCertVerificationError):
-            trusting.wrap_socket(_connect(web.port), server_hostname="pypi.org")
+            trusting.wrap_socket(_connect(web.port), server_hostname="elsewhere.example")
         with pytest.raises(ssl.SSLCertVerificationError):
             ssl.create_default_context().wrap_socket(_connect(web.port), server_hostname="github.com")
     finally:
