@@ -104,8 +104,13 @@ def up(
     """
     with _lab() as lab:
         names = [f"lab{number}" for number in range(1, hosts + 1)]
-        existing = {host.record.name: host.record.profile for host in lab.hosts()}
-        lab.up_all(assign(names, profile or [], existing), engine.value)
+        existing = {host.record.name: host.record for host in lab.hosts()}
+        profiles = {name: record.profile for name, record in existing.items()}
+        lab.up_all(assign(names, profile or [], profiles), engine.value)
+        for record in (existing[name] for name in names if name in existing):
+            if record.engine != engine.value:
+                said = f"{record.name} stands with the engine {record.engine} and keeps it"
+                print(f"{said}; `lemonade-deploy lab down` makes room for {engine.value}", file=sys.stderr)
         _table(lab)
         print(f"Next: lemonade-deploy site.yml -i {shlex.quote(str(lab.inventory_path))}")
 

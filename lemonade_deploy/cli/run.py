@@ -97,7 +97,7 @@ def command(
     session = execute(request, display, lambda prepared: announce(display, prepared))
     code = code_of(session, check, budget(max_failed, len(session.hosts)))
     table.show(display.console, session.hosts, check, diff)
-    _closing(display, session, code, reboot)
+    _closing(display, session, code, reboot=reboot, check=check)
     if json_output:
         write(envelope.document(code, {host.name: host.public() for host in session.hosts}))
     if code == Exit.REBOOT and reboot and _due(session) <= session.local:
@@ -143,7 +143,7 @@ def _due(session: Session) -> set[str]:
     return {host.name for host in session.hosts if host.status == "reboot-required"}
 
 
-def _closing(display: Display, session: Session, code: Exit, reboot: bool) -> None:
+def _closing(display: Display, session: Session, code: Exit, *, reboot: bool, check: bool) -> None:
     say = display.console.print
     if session.interrupted:
         say(Text("Stopped. The same command goes on from here: what is done is not done again.", "bold"))
@@ -158,3 +158,6 @@ def _closing(display: Display, session: Session, code: Exit, reboot: bool) -> No
         say(Text("(With --reboot it reboots and goes on by itself.)"))
     elif code == Exit.CHANGES:
         say(Text("Nothing was changed. Without --check the run makes these changes."))
+    elif all(host.status == "ok" and not host.inference for host in session.hosts):
+        # (A model's answer stays the last line.)
+        say(Text("Nothing would change." if check else "Nothing had to be changed."))

@@ -175,6 +175,7 @@ def test_check_exits_2_with_the_plan(folder: Path) -> None:
     assert "Nothing was changed" in ran.stdout
     nothing = command(folder, play(folder, told(changed=False, changes=[])), "-i", "hosts.yml", "--check")
     assert nothing.rc == 0
+    assert nothing.stdout.splitlines()[-1] == "Nothing would change."
 
 
 def test_check_writes_nothing_and_diff_shows_the_lines(folder: Path) -> None:
