@@ -8,7 +8,7 @@ from typing import Any
 
 from .lock import UNQUALIFIED, Release, parse
 from .module import Refused
-from .releases import KNOWN_BAD, split
+from .releases import split, unfit
 
 
 def locked_release(lock: Any, file: str, tag: str, family: str, inventory: str = "") -> Release:
@@ -32,23 +32,30 @@ def not_locked(file: str, tag: str, family: str, inventory: str, there: bool) ->
     return Refused(f"There is no lock file {file} on the controller, so nothing vouches for {tag}.", remedy)
 
 
-def unqualified(release: Release, accepted: Sequence[str]) -> str:
+def unqualified(release: Release, names: Sequence[str]) -> str:
     """A remark on a release that is known to fail but accepted, else "".
 
-    Raises Refused where *accepted* (release names with or without the family) does not name it.
+    Raises Refused where *names* (with or without the family) does not hold it.
     """
-    base = split(release.tag)[0]
-    why = KNOWN_BAD.get(base, "")
-    if not why and release.qualification == UNQUALIFIED:
-        why = "upstream's own hardware tests call it unqualified"
+    why = unfit(split(release.tag)[0], release.qualification == UNQUALIFIED)
     if not why:
         return ""
-    if release.tag in accepted or base in accepted:
+    if accepted(release.tag, names):
         return f"release {release.tag} was accepted by vllm_rocm_accept_unqualified, although {why}"
-    raise Refused(
-        f"Release {release.tag} is known to fail: {why}.",
+    raise known_to_fail(release.tag, why)
+
+
+def accepted(tag: str, names: Sequence[str]) -> bool:
+    """Whether *names* (with or without the family) hold the release."""
+    return tag in names or split(tag)[0] in names
+
+
+def known_to_fail(tag: str, why: str) -> Refused:
+    """Why the release *tag* is not taken."""
+    return Refused(
+        f"Release {tag} is known to fail: {why}.",
         "Leave vllm_rocm_release empty for the newest qualified release, or take it all the same with "
-        f"`vllm_rocm_accept_unqualified: [{base}]`.",
+        f"`vllm_rocm_accept_unqualified: [{split(tag)[0]}]`.",
     )
 
 

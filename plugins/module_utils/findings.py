@@ -267,6 +267,13 @@ _KINDS = (
         "Leave vllm_rocm_release empty for the newest qualified release; a run needs "
         "vllm_rocm_accept_unqualified.",
     ),
+    Kind(
+        "bundle-unqualified",
+        WARNING,
+        "The lock file says that upstream's own hardware tests call the chosen vLLM release unqualified.",
+        "Leave vllm_rocm_release empty for the newest qualified release; a run needs "
+        "vllm_rocm_accept_unqualified.",
+    ),
 )
 
 REGISTRY: dict[str, Kind] = {kind.id: kind for kind in _KINDS}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from . import dkms_kernels, load_blockers, paths, releases, states
-from .decision import Decision, Wishes, decide, kernel_question, needs_kernel, no_gpu
+from .decision import Bundle, Decision, Wishes, decide, kernel_question, needs_kernel, no_gpu
 from .facts import Facts
 from .findings import REGISTRY, Finding, finding, printable
 from .findings_gpu import gpu_findings
@@ -85,8 +85,13 @@ def _no_vain_advice(found: Sequence[Finding], refusal: Refused) -> list[Finding]
     ]
 
 
-def look(host: Host, facts: Facts, wishes: Wishes, ask: Ask, min_gib: int) -> Report:
-    """Decide and collect the findings. *min_gib*: free space wanted for a bundle that is not yet there."""
+def look(
+    host: Host, facts: Facts, wishes: Wishes, ask: Ask, min_gib: int, unqualified: Sequence[str] = ()
+) -> Report:
+    """Decide and collect the findings. *min_gib*: free space wanted for a bundle that is not yet there.
+
+    *unqualified*: release tags of which the lock says so.
+    """
     decision: Decision | None = None
     refusal: Refused | None = None
     try:
@@ -101,10 +106,19 @@ def look(host: Host, facts: Facts, wishes: Wishes, ask: Ask, min_gib: int) -> Re
     ]
     if refusal is not None and not any(REGISTRY[item.id].stops for item in found):
         found = [*_no_vain_advice(found, refusal), *_refusal_finding(facts, refusal)]
-    if decision is not None and decision.release.base in releases.KNOWN_BAD:
-        why = releases.KNOWN_BAD[decision.release.base]
-        found.append(finding("bundle-known-bad", f"{decision.release.base}: {why}", "vllm_rocm_release"))
+    if decision is not None:
+        found += _unfit(decision.release, unqualified)
     return Report(facts, decision, tuple(found), refusal)
+
+
+def _unfit(release: Bundle, unqualified: Sequence[str]) -> list[Finding]:
+    """The warning about a release that is known to fail, or that upstream's tests call unqualified."""
+    why = releases.unfit(release.base, release.tag in unqualified)
+    if not why:
+        return []
+    if release.base in releases.KNOWN_BAD:
+        return [finding("bundle-known-bad", f"{release.base}: {why}", "vllm_rocm_release")]
+    return [finding("bundle-unqualified", f"{release.tag}: {why}", "lemonade-deploy.lock")]
 
 
 def stop_reason(report: Report) -> Refused | None:

@@ -19,12 +19,22 @@ KNOWN_BAD = {
     "vllm0.22.1-rocm7.13.0": f"{_HIP_STREAM}; its trimmed clang breaks Triton's compiler (vllm-rocm#16, #40)",
 }
 
+UNQUALIFIED_WORDS = "upstream's own hardware tests call it unqualified"
+
 _BASE = re.compile(r"vllm(-omni)?\d[\w.+~]*-rocm\d[\w.]*")
 _FAMILY_SUFFIX = re.compile(r"-(gfx[0-9a-zA-Z]+)$")
 
 
 class BadRelease(ValueError):
     """A release name that cannot be a release, or not one for this host; says why."""
+
+
+def unfit(base: str, unqualified: bool) -> str:
+    """Why a release must not be taken without a word of the user's, or "".
+
+    *unqualified*: the lock says so. That upstream has no record of a release says nothing.
+    """
+    return KNOWN_BAD.get(base, UNQUALIFIED_WORDS if unqualified else "")
 
 
 def split(name: str) -> tuple[str, str | None]:

@@ -59,6 +59,18 @@ options:
       - Left out, the lock is not judged.
     type: list
     elements: str
+  unqualified:
+    description: Those of the lock's releases that upstream's own tests were recorded to call unqualified.
+    type: list
+    elements: str
+    default: []
+  vllm_rocm_accept_unqualified:
+    description:
+      - Releases (the family may be left out) that may be installed although they are known to fail.
+      - Others that are known to fail stop here, before anything is changed, where O(locked) is given.
+    type: list
+    elements: str
+    default: []
   lock_file:
     description: The lock file, for messages.
     type: str
@@ -147,6 +159,7 @@ from ansible_collections.lemonade.deploy.plugins.module_utils.preflight import (
     stop_reason,
 )
 from ansible_collections.lemonade.deploy.plugins.module_utils.refusal import Refused, fail
+from ansible_collections.lemonade.deploy.plugins.module_utils.releases import unfit
 
 LAYER = "preflight"
 
@@ -174,6 +187,8 @@ def arguments() -> dict[str, dict[str, object]]:
         "gpu_memory_service_user": {"type": "str", "default": "lemonade"},
         "min_disk_gib": {"type": "int", "default": 20},
         "locked": {"type": "list", "elements": "str"},
+        "unqualified": {"type": "list", "elements": "str", "default": []},
+        "vllm_rocm_accept_unqualified": {"type": "list", "elements": "str", "default": []},
         "lock_file": {"type": "str", "default": ""},
         "inventory": {"type": "str", "default": ""},
     }
@@ -192,28 +207,42 @@ def wishes(params: dict[str, object]) -> Wishes:
     )
 
 
-def examine(host: Host, params: dict[str, object]) -> Report:
+def examine(host: Host, params: dict[str, Any]) -> Report:
     """Facts, decision and findings of *host*."""
     facts = read_facts(
         host,
         fingerprint=str(params["amdgpu_driver_repo_key_fingerprint"]),
         service_user=str(params["gpu_memory_service_user"]),
     )
-    return look(host, facts, wishes(params), ask_apt(host), int(str(params["min_disk_gib"])))
+    return look(
+        host,
+        facts,
+        wishes(params),
+        ask_apt(host),
+        int(str(params["min_disk_gib"])),
+        unqualified=params["unqualified"],
+    )
 
 
-def missing_lock(report: Report, params: dict[str, Any]) -> Refused | None:
-    """Why the decided bundle could not be laid down later: nothing on the controller vouches for it."""
+def no_bundle(report: Report, params: dict[str, Any]) -> Refused | None:
+    """Why the decided bundle would not be laid down later: nothing vouches for it, or it is known to fail."""
     locked = params["locked"]
-    if locked is None or report.decision is None or report.decision.release.tag in locked:
+    if locked is None or report.decision is None:
+        return None
+    release = report.decision.release
+    why = unfit(release.base, release.tag in params["unqualified"])
+    if release.tag in locked and not why:
         return None
     # Imported where it is needed: imports are what a converged host pays for.
-    from ansible_collections.lemonade.deploy.plugins.module_utils.bundle_lock import not_locked
+    from ansible_collections.lemonade.deploy.plugins.module_utils import bundle_lock
 
-    release = report.decision.release
-    return not_locked(
-        params["lock_file"], release.tag, release.family, params["inventory"], there=bool(locked)
-    )
+    if release.tag not in locked:
+        return bundle_lock.not_locked(
+            params["lock_file"], release.tag, release.family, params["inventory"], there=bool(locked)
+        )
+    if bundle_lock.accepted(release.tag, params["vllm_rocm_accept_unqualified"]):
+        return None
+    return bundle_lock.known_to_fail(release.tag, why)
 
 
 def main() -> None:
@@ -227,7 +256,7 @@ def main() -> None:
         return
     public = report.public()
     shown = {"findings": public["findings"], "gpu": public["facts"]["gpu"], "kernel": report.facts.kernel}
-    stop = None if module.params["doctor"] else stop_reason(report) or missing_lock(report, module.params)
+    stop = None if module.params["doctor"] else stop_reason(report) or no_bundle(report, module.params)
     if stop is not None:
         fail(module, LAYER, stop.found, stop.remedy, **shown)
     module.exit_json(changed=False, changes=[], diff=[], ansible_facts={"lemonade_deploy": public}, **shown)

@@ -117,6 +117,42 @@ def test_a_locked_release_goes_on(
     assert "failed" not in run(module, strix_halo(tmp_path), monkeypatch, capsys, locked=[tag])
 
 
+def decided(module: ModuleType, tree: Tree, *tools: Any, **asked: Any) -> str:
+    told = run(module, tree, *tools, doctor=True, **asked)["ansible_facts"]["lemonade_deploy"]
+    tag: str = told["decision"]["release"]["tag"]
+    return tag
+
+
+def test_a_release_that_is_unqualified_stops_before_anything_is_changed(
+    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree, tools = strix_halo(tmp_path), (monkeypatch, capsys)
+    tag = decided(module, tree, *tools)
+    asked = {"locked": [tag], "unqualified": [tag]}
+    result = run(module, tree, *tools, **asked)
+    assert result["failure"]["message"].startswith(f"Release {tag} is known to fail: upstream's own")
+    assert "vllm_rocm_accept_unqualified: [vllm0." in result["failure"]["remedy"]
+    assert [found["id"] for found in result["findings"]] == ["bundle-unqualified"]
+    for name in (tag, tag.removesuffix("-gfx1151")):
+        assert "failed" not in run(module, tree, *tools, vllm_rocm_accept_unqualified=[name], **asked)
+    # Of another release nothing follows; without the bundle's layer nobody is stopped; doctor only says it.
+    assert "failed" not in run(module, tree, *tools, locked=[tag], unqualified=["vllm0.1-rocm7-gfx1151"])
+    assert "failed" not in run(module, tree, *tools, unqualified=[tag])
+    assert "failed" not in run(module, tree, *tools, doctor=True, **asked)
+
+
+def test_a_release_known_to_fail_stops_too(
+    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree, base = strix_halo(tmp_path), "vllm0.20.1-rocm7.12.0"
+    asked = {"vllm_rocm_release": base, "locked": [f"{base}-gfx1151"]}
+    result = run(module, tree, monkeypatch, capsys, **asked)
+    assert "lacks a HIP symbol" in result["failure"]["message"]
+    assert [found["id"] for found in result["findings"]] == ["bundle-known-bad"]
+    asked["vllm_rocm_accept_unqualified"] = [base]
+    assert "failed" not in run(module, tree, monkeypatch, capsys, **asked)
+
+
 def test_doctor_only_reports(
     module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
