@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.console import Console
@@ -14,8 +14,8 @@ from rich.panel import Panel
 
 from lemonade_deploy.cli import options
 from lemonade_deploy.cli.transfer import Shown, short
+from lemonade_deploy.depot import github, lockfile, qualification
 from lemonade_deploy.depot import lock as locking
-from lemonade_deploy.depot import lockfile, qualification
 from lemonade_deploy.domain.assets import BASE_URL
 from lemonade_deploy.domain.fetch import FetchError
 from lemonade_deploy.domain.gfx import FAMILIES
@@ -57,6 +57,7 @@ def lock(
     inventory: Annotated[str | None, typer.Option("-i", "--inventory", metavar="FILE")] = None,
     lock_file: Annotated[Path | None, typer.Option("--lock", metavar="FILE")] = None,
     base_url: Annotated[str, typer.Option("--base-url", metavar="URL")] = BASE_URL,
+    api: Annotated[str, typer.Option("--api", metavar="URL")] = "",
     json_output: options.Json = False,
 ) -> int:
     """Usage: lemonade-deploy depot lock RELEASE [OPTIONS]
@@ -73,6 +74,7 @@ def lock(
       -i, --inventory FILE the lock file goes beside this inventory
       --lock FILE          the lock file itself (else: ./lemonade-deploy.lock)
       --base-url URL       another server in GitHub's layout URL/TAG/FILE
+      --api URL            GitHub's API for that repository, asked for its digests
       --json               one document on standard output
 
     Exit codes: 0 locked, 1 failed or other bytes than locked, 64 wrong usage.
@@ -88,7 +90,7 @@ def lock(
     try:
         known = lockfile.read(path)
         for name, family in tags:
-            known = _lock_one(console, path, known, base_url, (name, family))
+            known = _lock_one(console, path, known, _Upstream(base_url, api), (name, family))
     except (FetchError, LockError, locking.Changed, OSError) as error:
         return failed(console, envelope, error, json_output)
     if json_output:
@@ -148,22 +150,42 @@ def _family(gfx: str) -> str:
     return family
 
 
+class _Upstream(NamedTuple):
+    """Where a release is read, and who is asked about it."""
+
+    url: str
+    api: str
+
+    def witnessed(self, release: Release) -> tuple[Release, list[str]]:
+        """The release with what GitHub's API and upstream's feed say of it, and sentences for people.
+
+        A mirror's or a lab's release is not what GitHub has and upstream tested. Raises FetchError.
+        """
+        own, said = self.url == BASE_URL, []
+        if own or self.api:
+            told, sentence = github.digests(release.tag, self.api or github.API)
+            release = github.compared(release, told)
+            said.append(sentence)
+        if own:
+            verdict, sentence = qualification.ask(release.tag)
+            release = replace(release, qualification=verdict)
+            said.append(sentence)
+        return release, said
+
+
 def _lock_one(
-    console: Console, path: Path, known: dict[str, Release], base_url: str, wanted: tuple[str, str]
+    console: Console, path: Path, known: dict[str, Release], upstream: _Upstream, wanted: tuple[str, str]
 ) -> dict[str, Release]:
     name, family = wanted
     with Shown(console, name) as shown:
-        found = locking.lock_release(base_url, name, family, shown)
-    said = ""
-    if base_url == BASE_URL:  # a mirror's or a lab's release is not what upstream tested
-        verdict, said = qualification.ask(name)
-        found = replace(found, qualification=verdict)
+        found = locking.lock_release(upstream.url, name, family, shown)
+    found, said = upstream.witnessed(found)
     merged = locking.merge(known, found)
     if merged != known:
         lockfile.write(path, merged)
     _tell(console, path, found, fresh=name not in known)
-    if said:
-        console.print(said, markup=False)
+    for sentence in said:
+        console.print(sentence, markup=False)
     return merged
 
 
@@ -171,7 +193,8 @@ def _tell(console: Console, path: Path, release: Release, fresh: bool) -> None:
     if not fresh:
         console.print(f"{release.tag} is locked already, and unchanged.", markup=False)
         return
-    lines = []
+    lines: list[str] = []
+    evidence = all(asset.upstream for asset in release.assets)
     for asset in release.assets:
         lines += [f"{short(asset.name, release.tag)}, {asset.size:,} bytes", f"  {asset.sha256}"]
     if release.tree:
@@ -182,6 +205,11 @@ def _tell(console: Console, path: Path, release: Release, fresh: bool) -> None:
             release.tag,
             "TRUST ON FIRST USE: nothing vouches for these bytes but the server that sent them:",
             release.source,
+            *(
+                ["(GitHub's API gives the same digests; its word and theirs are one party's.)"]
+                if evidence
+                else []
+            ),
             "From now on hosts install exactly these (sha256) and refuse all others.",
             "",
             *lines,

@@ -79,9 +79,11 @@ def merge(known: dict[str, Release], new: Release) -> dict[str, Release]:
             f"{old.source or 'an unknown place'}:\n" + "\n".join(f"  {line}" for line in differences)
         )
     kept = old if old.tree else new
-    # The verdict may come later than the bytes; one that is there outlives a feed that does not answer.
+    # Verdict and evidence may come later than the bytes; what is there outlives who does not answer.
     verdict = new.qualification or old.qualification
-    return {**known, new.tag: replace(kept, qualification=verdict)}
+    seen = {asset.name: asset.upstream for asset in new.assets}
+    assets = tuple(replace(a, upstream=seen.get(a.name, "") or a.upstream) for a in kept.assets)
+    return {**known, new.tag: replace(kept, qualification=verdict, assets=assets)}
 
 
 def _differences(old: Release, new: Release) -> list[str]:

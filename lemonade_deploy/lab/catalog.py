@@ -19,7 +19,11 @@ HOSTNAMES = (
     "ppa.launchpadcontent.net",
     "keyserver.ubuntu.com",
     "api.launchpad.net",
+    "kernel.ubuntu.com",
     "github.com",
+    "api.github.com",
+    "raw.githubusercontent.com",
+    "kernel.ubuntu.com",
     "huggingface.co",
 )
 CODENAME = "noble"
@@ -54,6 +58,14 @@ class Kernel:
         """Names of the packages that make up this kernel, the image first."""
         kinds = ["image", "modules", *(["modules-extra"] if self.extra else []), "headers"]
         return tuple(f"linux-{kind}-{self.release}" for kind in kinds)
+
+
+@dataclass(frozen=True)
+class MainlineVersion:
+    """A version's folder on the simulated kernel.ubuntu.com: no build at all is one that failed."""
+
+    name: str
+    builds: tuple[Kernel, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,6 +107,18 @@ OEM_KERNEL = Kernel("6.17.0-1033-oem", "6.17.0-1033.33", "old")
 # Mainline builds carry everything in linux-modules; this one is for boxes that keep dkms.
 DKMS_KERNEL = Kernel("6.18.20-061820-generic", "6.18.20-061820.202603251312", "fixed")
 KERNELS = (OLD_KERNEL, BAD_HWE_KERNEL, HWE_KERNEL, OEM_KERNEL, DKMS_KERNEL)
+
+# Ubuntu's mainline builds are no apt source: a version was built twice, and the newest one failed.
+MAINLINE_KERNEL = Kernel("6.18.36-061836-generic", "6.18.36-061836.202606191408", "fixed")
+MAINLINE = (
+    MainlineVersion("6.17.9", (Kernel("6.17.9-061709-generic", "6.17.9-061709.202511241048", "none"),)),
+    MainlineVersion(
+        "6.18.36",
+        (Kernel(MAINLINE_KERNEL.release, "6.18.36-061836.202606181102", "fixed"), MAINLINE_KERNEL),
+    ),
+    MainlineVersion("6.18.37"),
+    MainlineVersion("7.9-rc2"),
+)
 
 
 def _hwe_metas(kernel: Kernel) -> tuple[Meta, ...]:

@@ -15,6 +15,7 @@ from . import engine, services
 from .network import Network, pids_in
 from .paths import cache_dir, state_dir
 from .say import say
+from .services import github
 from .services.assembly import Services
 from .services.assembly import build as build_services
 from .shell import LabError, Process, reap
@@ -42,6 +43,7 @@ def make_archives() -> Services:
 def make_engine(name: str, families: Sequence[str]) -> engine.EngineRelease:
     """Bundles (one a GPU family) and models of an engine; made once, laid out in :func:`www`."""
     made = engine.build(cache_dir(), www(), name, families)
+    github.furnish(www())
     write_json(_engines(), {**engine_versions(), made.engine: made.version})
     return made
 

@@ -33,12 +33,16 @@ class LockError(Exception):
 
 @dataclass(frozen=True)
 class Asset:
-    """One file of a release; ``size`` in bytes, ``url`` is where it was locked from."""
+    """One file of a release; ``size`` in bytes, ``url`` is where it was locked from.
+
+    ``upstream``: the sha256 that GitHub's API gave for it when it was locked, "" where it gave none.
+    """
 
     name: str
     size: int
     sha256: str
     url: str = ""
+    upstream: str = ""
 
 
 @dataclass(frozen=True)
@@ -169,8 +173,13 @@ def _asset(value: Any, file: str, key: str) -> Asset:
         entry.positive("size"),
         entry.text("sha256", _SHA256, "64 hexadecimal digits"),
         entry.get("url", str, ""),
+        entry.text("upstream_sha256", _SHA256, "64 hexadecimal digits") if "upstream_sha256" in value else "",
     )
     entry.end()
+    if asset.upstream not in ("", asset.sha256):
+        raise LockError(
+            file, entry.child("upstream_sha256"), f"is {asset.upstream}, but sha256 is {asset.sha256}"
+        )
     return asset
 
 
@@ -198,10 +207,7 @@ def _public(release: Release) -> dict[str, Any]:
         "locked_at": release.locked_at,
         "from": release.source,
         **({"qualification": release.qualification} if release.qualification else {}),
-        "assets": [
-            {"name": a.name, **({"url": a.url} if a.url else {}), "size": a.size, "sha256": a.sha256}
-            for a in release.assets
-        ],
+        "assets": [_public_asset(asset) for asset in release.assets],
     }
     if release.tree:
         entry["tree"] = {
@@ -210,3 +216,9 @@ def _public(release: Release) -> dict[str, Any]:
             "files": release.tree.files,
         }
     return entry
+
+
+def _public_asset(asset: Asset) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": asset.name, **({"url": asset.url} if asset.url else {})}
+    entry |= {"size": asset.size, "sha256": asset.sha256}
+    return {**entry, **({"upstream_sha256": asset.upstream} if asset.upstream else {})}
