@@ -91,6 +91,7 @@ def up(
       --profile [HOST=]PROFILE   of new hosts, or of one host; repeatable:
           strix-halo-dirty   (default) amdgpu-dkms from AMD's 30.30, old kernel
           strix-halo-dark    a failed DKMS build left a blacklist: no KFD node
+          strix-halo-inactive  AMD's package installed, the kernel's module runs
           strix-halo-clean   a fixed kernel, nothing of AMD's
           no-gpu             the same without an AMD GPU
       --engine vllm|light        the real vLLM on the CPU (default), or llama.cpp's

@@ -26,6 +26,7 @@ PROFILES = {
         Profile("strix-halo-dirty", "strix-halo", "dirty"),
         Profile("strix-halo-dark", "strix-halo", "dark"),
         Profile("strix-halo-clean", "strix-halo", "clean"),
+        Profile("strix-halo-inactive", "strix-halo", "inactive"),
         Profile("no-gpu", "no-gpu", "clean"),
         Profile("strix-point", "strix-point", "clean"),
         Profile("rdna3-7900xtx", "rdna3-7900xtx", "clean"),

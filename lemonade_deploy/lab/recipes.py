@@ -78,6 +78,19 @@ def recipes(keys: Mapping[str, bytes]) -> dict[str, Recipe]:
                 Step(("update-initramfs", "-u", "-k", "all")),
             ),
         ),
+        # AMD's driver was brought to a good release, then a kernel with the fix came without headers:
+        # dkms built nothing for it, so the kernel's own module runs and AMD's package only waits.
+        Recipe(
+            "inactive",
+            "dirty",
+            old,
+            sources.amdgpu_install_files("31.20", keys["amd"]),
+            (
+                update,
+                Step((*APT, "install", "amdgpu-dkms", "amdgpu-dkms-firmware")),
+                Step((*APT, "install", *_kernel(fixed)[:-1])),
+            ),
+        ),
     )
     return {recipe.name: recipe for recipe in found}
 

@@ -37,6 +37,11 @@ _VERMAGIC_MARK = "LAB_VERMAGIC_".ljust(96, "_")
 # MES firmware: 0x83 hangs gfx1151 (what 30.30 brought), 0x80 is good.
 _BAD_MES, _GOOD_MES = 0x83, 0x80
 _MES_FILES = ("gc_11_5_1_mes1.bin", "gc_11_5_1_mes_2.bin")
+# What the distribution's package brings for the GPUs of the lab's machines (linux-firmware's WHENCE).
+_GRAPHICS_CORES = ("11_0_0", "11_5_0", "11_5_1", "12_0_1")
+_CORE_FILES = tuple(
+    f"gc_{core}_{part}.bin" for core in _GRAPHICS_CORES for part in ("pfp", "me", "mec", "rlc", "imu")
+)
 
 
 def driver_debs(driver: Driver, key: bytes) -> Iterator[Deb]:
@@ -62,7 +67,7 @@ def linux_firmware_deb() -> Deb:
         catalog.LINUX_FIRMWARE_VERSION,
         "simulated firmware files",
         architecture="all",
-        files={f"/lib/firmware/amdgpu/{name}.zst": File(blob) for name in _MES_FILES},
+        files={f"/lib/firmware/amdgpu/{name}.zst": File(blob) for name in (*_MES_FILES, *_CORE_FILES)},
     )
 
 
