@@ -17,7 +17,10 @@ from .boot import Boot, Driver
 from .hardware import Gpu, Hardware
 from .udev import Permissions
 
-KFD_MAJOR_STANDIN = os.makedev(1, 3)  # the numbers of /dev/null: the node exists, nothing answers
+# Stand-ins that anybody may open and that do nothing. KFD's is /dev/fuse: not one of the devices that
+# DevicePolicy=closed leaves open (/dev/null would be), so a unit without the GPU's line is refused it.
+KFD = (10, 229)
+DRM = (1, 3)
 PAGE = 4096
 
 
@@ -29,6 +32,7 @@ def write(view: Path, hardware: Hardware, boot: Boot, permissions: Permissions) 
     release = boot.kernel or os.uname().release
     _text(view / "proc/osrelease", release)
     _text(view / "proc/cmdline", boot.cmdline)
+    _text(view / "proc/devices", devices(boot.driver is not None))
     _copy_links(Path("/sys/class"), view / "class")
     _copy_links(Path("/sys/bus/pci/devices"), view / "pci")
     _copy_modules(view / "module")
@@ -38,6 +42,16 @@ def write(view: Path, hardware: Hardware, boot: Boot, permissions: Permissions) 
     if boot.driver is not None:
         shown = [gpu for gpu in hardware.gpus if gpu.gfx in boot.driver.gfx]
         _driver_up(view, shown, boot.driver, permissions)
+
+
+def devices(driver: bool) -> str:
+    """/proc/devices of the machine, with the classes that amdgpu registers where it is loaded.
+
+    Of the DRM class only the name is simulated: systemd looks a class up by it.
+    """
+    text = Path("/proc/devices").read_text(encoding="ascii").rstrip("\n")
+    lines = [line for line in text.split("\n") if line.split()[1:] not in (["kfd"], ["drm"])]
+    return "\n".join([lines[0], *([f"{KFD[0]:3} kfd", "226 drm"] if driver else []), *lines[1:]])
 
 
 def memory_bytes() -> int:
@@ -60,15 +74,15 @@ def _driver_up(view: Path, gpus: list[Gpu], driver: Driver, permissions: Permiss
     nodes = view / "class/kfd/kfd/topology/nodes"
     _text(nodes / "0/gpu_id", "0")
     _text(nodes / "0/properties", f"cpu_cores_count {os.cpu_count()}\nsimd_count 0\ngfx_target_version 0")
-    _text(view / "class/kfd/kfd/dev", "1:3")
-    _node(view / "dev/kfd", *permissions.of("kfd", "kfd"))
+    _text(view / "class/kfd/kfd/dev", f"{KFD[0]}:{KFD[1]}")
+    _node(view / "dev/kfd", KFD, *permissions.of("kfd", "kfd"))
     for number, gpu in enumerate(gpus):
         _text(nodes / f"{number + 1}/gpu_id", str(50000 + number))
         _text(nodes / f"{number + 1}/name", "ip discovery")
         _text(nodes / f"{number + 1}/properties", kfd_properties(gpu, number, driver.cwsr))
         for node in (f"card{number}", f"renderD{128 + number}"):
             _drm_device(view / "class/drm" / node / "device", gpu, driver)
-            _node(view / "dev/dri" / node, *permissions.of("drm", node))
+            _node(view / "dev/dri" / node, DRM, *permissions.of("drm", node))
 
 
 def kfd_properties(gpu: Gpu, number: int, cwsr: str) -> str:
@@ -132,9 +146,9 @@ def _module(folder: Path, srcversion: str, version: str | None, parameters: Mapp
         _text(folder / "parameters" / name, value)
 
 
-def _node(path: Path, gid: int, mode: int) -> None:
+def _node(path: Path, numbers: tuple[int, int], gid: int, mode: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    os.mknod(path, mode | stat.S_IFCHR, KFD_MAJOR_STANDIN)
+    os.mknod(path, mode | stat.S_IFCHR, os.makedev(*numbers))
     os.chown(path, 0, gid)
     path.chmod(mode)
 
