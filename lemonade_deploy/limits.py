@@ -16,6 +16,7 @@ from lemonade_deploy.domain import driver_releases, kernels, lemonade_source, me
 # Variable → smallest and greatest number (None: no limit).
 RANGES: dict[str, tuple[int, int | None]] = {
     "activate_reboot_timeout": (1, None),
+    "kernel_confirm_timeout": (60, None),
     "lemonade_server_global_timeout": (1, None),
     "lemonade_server_port": (1, 65535),
     "models_load_timeout": (1, None),
@@ -59,6 +60,8 @@ def _form(pattern: str, words: str) -> Callable[[str], str]:
     return lambda text: "" if re.fullmatch(pattern, text) else words
 
 
+# A mirror's address, or a folder or file on the host.
+_PLACE = _form(r"https?://[^\s/]+(/\S*)?|(file://)?/\S*", "is neither an http(s) address nor a path on the host")
 _URL = _form(r"https?://[^\s/]+(/\S*)?", "is no http:// or https:// address")
 
 # Variable → what is wrong with a text, empty for nothing. Empty texts ("not set") are judged where
@@ -68,6 +71,9 @@ FORMS: dict[str, Callable[[str], str]] = {
     "amdgpu_driver_repo_version": _driver,
     "gpu_memory_gtt_gib": _gtt,
     "gpu_memory_service_user": _form(r"[a-z_][a-z0-9_-]{0,31}", "is no name of a user"),
+    "kernel_mainline_key": _PLACE,
+    "kernel_mainline_key_fingerprint": _fingerprint,
+    "kernel_mainline_url": _PLACE,
     "kernel_version": _kernel,
     "lemonade_server_deb_sha256": _form(r"[0-9a-fA-F]{64}", "is no SHA-256: 64 hexadecimal digits"),
     "lemonade_server_ppa": _form(r"[a-z0-9][a-z0-9.+-]*/[a-z0-9][a-z0-9.+-]*", "is not OWNER/NAME"),
@@ -79,6 +85,7 @@ FORMS: dict[str, Callable[[str], str]] = {
 }
 MAY_BE_EMPTY = frozenset(
     {
+        "kernel_mainline_key",
         "kernel_version",
         "lemonade_server_deb_sha256",
         "lemonade_server_ppa_fingerprint",

@@ -9,7 +9,6 @@ from ansible.plugins.action import ActionBase
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 MODULE = "lemonade.deploy.activate"
-TRIES = 2  # a kernel that did not come up twice is not booted again
 
 
 class ActionModule(ActionBase):
@@ -23,6 +22,8 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         variables = task_vars or {}
         first = self._module("prepare", variables)
+        if first.get("failed") and first.get("trial") and not self._task.check_mode and self._may_reboot(first):
+            return {**self._back(first, variables), "changed": True, "rebooted": True}
         if first.get("failed") or not first.get("reboot"):
             return first
         if self._task.check_mode:
@@ -39,22 +40,36 @@ class ActionModule(ActionBase):
             "detail": "; ".join(first["reboot"]),
         }
         changes = [*first["changes"], reboot]
-        last = first
-        for attempt in range(1, TRIES + 1):
-            failure = self._reboot(variables)
-            if failure:
-                return _failed(failure, changes, last)
-            last = self._module("prove", variables)
-            if last.get("boot_id") == first["boot_id"]:
-                return _failed("the host says it was rebooted, but runs the same boot", changes, last)
-            if not (last.get("failed") and last.get("wrong_kernel")) or attempt == TRIES:
-                break
-            # The wanted kernel did not come up: it gets its one-shot entry once more.
-            again = self._module("prepare", variables, pending=[])
-            if again.get("failed"):
-                return {**again, "changes": changes, "changed": True, "rebooted": True}
+        # A kernel on trial that is not confirmed reboots itself: that boot is waited for as well.
+        patience = int(self._task.args.get("confirm_timeout", 900)) if first.get("trial") else 0
+        failure = self._reboot(variables, patience)
+        if failure:
+            return _failed(failure, changes, first)
+        last = self._module("prove", variables)
+        if last.get("boot_id") == first["boot_id"]:
+            return _failed("the host says it was rebooted, but runs the same boot", changes, last)
+        if last.get("failed") and last.get("trial"):
+            last = self._back(last, variables)
         last["changes"] = [*changes, *last.get("changes", [])]
         return {**last, "changed": True, "rebooted": True, "reboot": first["reboot"]}
+
+    def _back(self, unproven: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        """Boot the old kernel again instead of one that came up and was not proven; tells both."""
+        told = unproven["failure"]
+        failure = self._reboot(variables, 0)
+        after = {} if failure else self._module("back", variables)
+        if failure or after.get("failed") or after.get("kernel") == unproven["trial"]:
+            why = failure or after.get("msg") or f"{unproven['trial']} runs again"
+            end = f"the boot back into the old kernel failed: {why}"
+        else:
+            end = f"the box was booted back into {after['kernel']}, its default"
+        message = f"{told['message']}; {end}"
+        return {
+            **unproven,
+            **{key: after[key] for key in ("gpu", "kernel", "boot_id") if key in after},
+            "msg": f"{message} {told['remedy']}".strip(),
+            "failure": {**told, "message": message},
+        }
 
     def _module(self, state: str, variables: dict[str, Any], **more: Any) -> dict[str, Any]:
         arguments = {**self._task.args, **more, "state": state}
@@ -75,11 +90,11 @@ class ActionModule(ActionBase):
             return True
         return own != first.get("boot_id")
 
-    def _reboot(self, variables: dict[str, Any]) -> str:
-        """Reboot by ansible.builtin.reboot; why it failed, or ""."""
+    def _reboot(self, variables: dict[str, Any], patience: int) -> str:
+        """Reboot by ansible.builtin.reboot; why it failed, or "". *patience*: seconds beside the timeout."""
         task = self._task.copy()
         task.args = {
-            "reboot_timeout": int(self._task.args.get("reboot_timeout", 900)),
+            "reboot_timeout": int(self._task.args.get("reboot_timeout", 900)) + patience,
             "msg": "lemonade-deploy: reboot into the wanted kernel and driver",
         }
         action = self._shared_loader_obj.action_loader.get(

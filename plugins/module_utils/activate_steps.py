@@ -7,7 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import activation, amdgpu_module, driver_switch, grub, initramfs, memory, paths, proof
+from . import (
+    activation,
+    amdgpu_module,
+    driver_switch,
+    grub,
+    initramfs,
+    memory,
+    paths,
+    proof,
+    trial,
+    trial_evidence,
+    trial_menu,
+)
 from .activation import Due
 from .change import Change
 from .host import Host
@@ -48,9 +60,16 @@ def look(host: Host, wish: ProofWish, pending: Sequence[Due]) -> Situation:
     if due.kernel is not None and due.kernel != wish.kernel:
         due = replace(due, kernel=None, tries=0)  # an earlier run wanted another kernel
     menu = grub.read(host)
+    if due.kernel is None and (wish.kernel != running or _unconfirmed(host, menu, running)):
+        due = replace(due, kernel=wish.kernel)
     observed = observed_reasons(host, wish)
     reasons = tuple(due.reboot) or tuple(observed)
     return Situation(due, reasons, menu.default_release() if menu else "", running)
+
+
+def _unconfirmed(host: Host, menu: grub.Grub | None, running: str) -> bool:
+    """Whether this boot is a trial that nobody confirmed, though its marker is gone."""
+    return menu is not None and trial_menu.marked(host) == running and menu.default_release() != running
 
 
 def plan(situation: Situation) -> list[Change]:
@@ -71,7 +90,7 @@ def gate(host: Host, wish: ProofWish) -> None:
         )
 
 
-def prepare(host: Host, situation: Situation, wish: ProofWish) -> list[Change]:
+def prepare(host: Host, situation: Situation, wish: ProofWish, confirm_seconds: int) -> list[Change]:
     """Rebuild the initramfs if due, and make the next boot the right one. Returns what was done.
 
     Raises Refused for a kernel that was tried often enough, CommandFailed, OSError.
@@ -79,11 +98,12 @@ def prepare(host: Host, situation: Situation, wish: ProofWish) -> list[Change]:
     due = situation.due
     changes = plan(situation)
     if due.kernel is not None and situation.running != due.kernel and _used_up(host, due):
-        grub.clear_next(host)
+        told = trial_evidence.gather(host, due)
+        trial.give_up(host)
         raise Refused(
-            f"kernel {due.kernel} was booted {due.tries} times and never came up: {situation.running} runs",
-            "see `journalctl -b -1`; choose another with kernel_version, or remove "
-            f"{paths.ACTIVATION_DUE} to try again",
+            f"kernel {due.kernel} was booted {due.tries} times and never proved itself: "
+            f"{situation.running} runs; {'; '.join(told)}",
+            _try_again(due.kernel),
         )
     if due.kernel is not None and due.kernel != situation.running:
         gate(host, wish)
@@ -94,7 +114,7 @@ def prepare(host: Host, situation: Situation, wish: ProofWish) -> list[Change]:
         if due or situation.reboot:
             activation.save(host, due)
     if situation.reboot:
-        _next_boot(host, due, situation)
+        _next_boot(host, due, situation, confirm_seconds)
     return [change for change in changes if change.object == "initramfs"]
 
 
@@ -102,31 +122,60 @@ def _used_up(host: Host, due: Due) -> bool:
     return due.tries >= activation.MAX_TRIES and due.tried != activation.boot_id(host)
 
 
-def _next_boot(host: Host, due: Due, situation: Situation) -> None:
+def _try_again(release: str) -> str:
+    return (
+        f"choose another kernel with kernel_version or kernel_source (keep stays with this one), "
+        f"or remove {paths.ACTIVATION_DUE} to try {release} again"
+    )
+
+
+def _next_boot(host: Host, due: Due, situation: Situation, confirm_seconds: int) -> None:
+    """The marker comes first and is synced: it is what tells of the try, whatever becomes of it."""
     now = activation.boot_id(host)
-    if due.kernel is not None and due.kernel != situation.running:
-        state = grub.read(host)
-        if state is not None and state.next_release() != due.kernel:
-            grub.set_next(host, due.kernel)
-        if due.tried != now:
-            due = replace(due, tries=due.tries + 1, tried=now)
+    on_trial = due.kernel is not None and due.kernel != situation.running
+    if on_trial and due.tried != now:
+        due = replace(due, tries=due.tries + 1, tried=now)
     activation.save(host, replace(due, reboot=situation.reboot))
+    if on_trial and due.kernel is not None:
+        trial.arm(host, due.kernel, confirm_seconds)
 
 
-def prove(host: Host, wish: ProofWish, timeout: float) -> list[dict[str, str]]:
-    """The proof's problems for people (empty: proven)."""
-    found = proof.settle(host, wish, timeout)
-    return [{"found": problem.found, "remedy": problem.remedy} for problem in found]
+def prove(host: Host, wish: ProofWish, timeout: float) -> list[proof.Problem]:
+    """The proof's problems (empty: proven)."""
+    return proof.settle(host, wish, timeout)
+
+
+def fallen(host: Host, wish: ProofWish) -> tuple[str, str] | None:
+    """Where another kernel runs than the one on trial: what is known of that, and what to do."""
+    due = activation.load(host)
+    running = host.running_kernel()
+    if due.kernel is None or due.kernel != wish.kernel or running == due.kernel:
+        return None
+    told = "; ".join(trial_evidence.gather(host, due))
+    trial.give_up(host)
+    left = activation.MAX_TRIES - due.tries
+    remedy = (
+        "the same command tries it once more"
+        if left > 0
+        else f"it is not tried again: {_try_again(due.kernel)}"
+    )
+    return f"kernel {due.kernel} did not prove itself, {running} runs again: {told}", remedy
+
+
+def on_trial(host: Host) -> bool:
+    """Whether this boot is a trial and GRUB's default is another kernel: the next boot is the old one."""
+    state = grub.read(host)
+    return _unconfirmed(host, state, host.running_kernel())
 
 
 def confirm(host: Host, due: Due, wish: ProofWish) -> list[Change]:
     """After the proof: the proven kernel becomes the default, and nothing is due any more."""
     done = []
-    if due.kernel is not None and due.kernel == wish.kernel:
-        state = grub.read(host)
-        if state is not None and state.default_release() != due.kernel:
-            grub.set_default(host, due.kernel)
+    state = grub.read(host)
+    if state is not None and due.kernel is not None and due.kernel == wish.kernel:
+        if state.default_release() != due.kernel:
             done.append(Change(activation.LAYER, "grub default", "promote", due.kernel))
+        trial.promote(host, due.kernel)
     activation.clear(host)
     return done
 

@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from . import paths
+from . import trial_menu
 from .host import Host
 
 GRUB_CFG = "/boot/grub/grub.cfg"
@@ -21,15 +21,13 @@ GRUBENV = "/boot/grub/grubenv"
 GRUBENV_BYTES = 1024
 DEFAULT_FILE = "/etc/default/grub"
 DEFAULT_PARTS = "/etc/default/grub.d"
-# Seconds after a panic until the box resets itself; initramfs-tools obeys it as well (a missing
-# root file system then reboots instead of opening a shell). Without it a panic stands for ever.
-PANIC_SECONDS = 30
 
 _OPEN = re.compile(r"^\s*(menuentry|submenu)\s+(?P<rest>.*)\{\s*$")
 _LINUX = re.compile(r"^\s*linux(?:efi|16)?\s+(\S+)(.*)$")
 _VMLINUZ = re.compile(r"/vmlinu[zx]-(\S+)$")
 _LINE = re.compile(r"((?:[^\\\n]|\\.)*)\n", re.DOTALL)  # a backslash quotes the next character
 _DEFAULT = re.compile(r'^\s*set default="([^"]*)"', re.MULTILINE)
+_FALLBACK = re.compile(r'^\s*set fallback="?([\d ]*)"?\s*$', re.MULTILINE)
 
 
 @dataclass
@@ -42,6 +40,7 @@ class Item:
     release: str = ""
     recovery: bool = False
     initrd: bool = False
+    arguments: tuple[str, ...] = ()
     children: list[Item] = field(default_factory=list)
 
     @property
@@ -89,8 +88,8 @@ def _entry_line(entry: Item, line: str) -> None:
     if linux:
         kernel = _VMLINUZ.search(linux.group(1))
         entry.release = kernel.group(1) if kernel else ""
-        arguments = linux.group(2).split()
-        entry.recovery = "recovery" in arguments or "single" in arguments
+        entry.arguments = tuple(linux.group(2).split())
+        entry.recovery = "recovery" in entry.arguments or "single" in entry.arguments
     elif line.split()[:1] in (["initrd"], ["initrdefi"], ["initrd16"]):
         entry.initrd = True
 
@@ -99,9 +98,14 @@ def entry_of(menu: Sequence[Item], release: str) -> str | None:
     """What selects the normal entry of a kernel (``submenu-id>entry-id``), or None.
 
     An entry whose id or title names the kernel is preferred: the top entry ("simple") follows the
-    highest version and means another kernel after the next installation.
+    highest version and means another kernel after the next installation. Our own entries change
+    their kernel as well.
     """
-    found = [(path, item) for path, item in _walk(menu, "") if item.release == release and not item.recovery]
+    found = [
+        (path, item)
+        for path, item in _walk(menu, "")
+        if item.release == release and not item.recovery and not item.id.startswith(trial_menu.ID_PREFIX)
+    ]
     named = [path for path, item in found if release in item.name]
     paths_found = named or [path for path, _item in found]
     return paths_found[0] if paths_found else None
@@ -188,6 +192,7 @@ class Grub:
     default: str
     env: dict[str, str]
     settings: dict[str, str]
+    fallback: tuple[int, ...] = ()
 
     @property
     def follows_saved(self) -> bool:
@@ -200,6 +205,10 @@ class Grub:
         spec = self.env.get("saved_entry", "") if "saved_entry" in self.default else self.default
         entry = resolve(self.menu, spec)
         return entry.release if entry else ""
+
+    def entry(self, ident: str) -> Item | None:
+        """The top entry with this id, or None."""
+        return next((item for item in self.menu if item.id == ident and not item.submenu), None)
 
     def next_release(self) -> str:
         """Release of the one-shot entry, or "" where none is set."""
@@ -219,6 +228,7 @@ def read(host: Host) -> Grub | None:
         defaults[-1] if defaults else "0",
         parse_env(host.read_bytes(GRUBENV) or b""),
         settings(host),
+        tuple(int(word) for words in _FALLBACK.findall(text)[-1:] for word in words.split()),
     )
 
 
@@ -229,8 +239,6 @@ def snippet() -> str:
         "# only after it proved itself; until then every plain boot takes the saved, known-good one.\n"
         "GRUB_DEFAULT=saved\n"
         "GRUB_SAVEDEFAULT=false\n"
-        "# In front, so that a panic= of your own wins.\n"
-        f'GRUB_CMDLINE_LINUX="panic={PANIC_SECONDS} $GRUB_CMDLINE_LINUX"\n'
     )
 
 
@@ -243,21 +251,15 @@ def regenerate(host: Host) -> None:
     host.run(["update-grub"], timeout=600)
 
 
-def follow_saved(host: Host) -> None:
-    """Make GRUB boot saved_entry. Raises CommandFailed, OSError."""
-    host.write(paths.GRUB_SNIPPET, snippet())
-    regenerate(host)
-
-
 def set_default(host: Host, release: str) -> None:
     """saved_entry = *release*, read back; clears a one-shot entry. Raises EntryMissing, CommandFailed."""
     host.run(["grub-set-default", _selector(host, release)])
     _demand(host, "saved_entry", release)
 
 
-def set_next(host: Host, release: str) -> None:
-    """Boot *release* once, read back. Raises EntryMissing, CommandFailed."""
-    host.run(["grub-reboot", _selector(host, release)])
+def set_next(host: Host, selector: str, release: str) -> None:
+    """Boot the entry *selector* once, which must be *release*'s. Raises EntryMissing, CommandFailed."""
+    host.run(["grub-reboot", selector])
     _demand(host, "next_entry", release)
 
 

@@ -3,8 +3,7 @@
 
 Order matters (tried on real boots): the default is set to the *running* kernel before anything is
 unpacked, then the kernel is installed. The one-shot entry comes last of all (role activate, after the
-initramfs was rebuilt): a plug pulled before that boots the old kernel. A kernel that panics resets the
-box after grub.PANIC_SECONDS, and the saved entry boots again.
+initramfs was rebuilt): a plug pulled before that boots the old kernel. See module ``trial``.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from . import amdgpu_module, apt, disk, grub, initramfs
+from . import amdgpu_module, apt, disk, grub, initramfs, trial, trial_menu
 from .activation import Due, marked
 from .change import Call, Change
 from .host import Host
@@ -38,6 +37,7 @@ class KernelState:
     installed: bool
     grub: grub.Grub | None
     missing: tuple[str, ...] = ()
+    entries: trial_menu.Entries | None = None  # ours, at the top of the menu
 
 
 def due(state: KernelState, wish: KernelWish) -> Due:
@@ -70,7 +70,7 @@ def plan(state: KernelState, wish: KernelWish) -> list[Change]:
         return []
     boot = demand_grub(state)
     changes = []
-    if not (boot.follows_saved and boot.default_release() == state.running):
+    if not trial.pinned(boot, state.entries, state.running):
         changes.append(
             Change(
                 LAYER,
@@ -79,7 +79,7 @@ def plan(state: KernelState, wish: KernelWish) -> list[Change]:
                 f"saved entry = the running kernel {state.running}",
                 before=f"{boot.default_release()}\n",
                 after=f"{state.running}\n",
-                operations=(Call(lambda host: pin_running(host, state.running)),),
+                operations=(Call(lambda host: trial.pin(host, state.running, wish.release)),),
             )
         )
     if not state.installed or state.missing:
@@ -87,14 +87,6 @@ def plan(state: KernelState, wish: KernelWish) -> list[Change]:
         operation = Call(lambda host: install(host, wish, state))
         changes.append(Change(LAYER, "kernel", "install", detail, operations=(operation,)))
     return marked(changes, due(state, wish))
-
-
-def pin_running(host: Host, release: str) -> None:
-    """GRUB boots the running kernel by default, whatever comes later. Raises OSError, CommandFailed."""
-    state = grub.read(host)
-    if state is None or not state.follows_saved:
-        grub.follow_saved(host)
-    grub.set_default(host, release)
 
 
 def install(host: Host, wish: KernelWish, state: KernelState) -> None:

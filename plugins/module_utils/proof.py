@@ -42,10 +42,11 @@ class ProofWish:
 
 @dataclass(frozen=True)
 class Problem:
-    """Why the proof fails, and what to do."""
+    """Why the proof fails, and what to do. ``kernel``: it speaks against the kernel or its driver."""
 
     found: str
     remedy: str
+    kernel: bool = True
 
 
 def read(host: Host) -> list[Gpu]:
@@ -124,6 +125,7 @@ def _limit(host: Host, wish: ProofWish) -> list[Problem]:
             f"the limit {module}.pages_limit {shown}, {wish.pages} is wanted"
             + (f" ({told})" if told else ""),
             "take other settings of the limit away, or set gpu_memory_gtt_gib to the value you want",
+            kernel=False,
         )
     ]
 

@@ -15,12 +15,16 @@ description:
     node, C(cwsr_size) and C(ctl_stack_size) of every gfx1151 are what the kernel's formula gives for its
     CUs, and the GTT limit is in effect. No option skips it; it runs on every run."
   - A new kernel is booted once, after its initramfs was built; it becomes GRUB's default after the proof.
+    A panic, a boot that GRUB or the initramfs cannot do, and a boot that is not confirmed in time end on the
+    old kernel by themselves, and the task fails with what is known of that boot.
   - The machine that Ansible itself runs on is never rebooted; RV(reboot_required) is true then.
 options:
   state:
-    description: V(prepare) is the part before the boot, V(prove) the part after it. Set by the action plugin.
+    description:
+      - V(prepare) is the part before the boot, V(prove) the part after it, V(back) the part after a boot
+        back into the old kernel. Set by the action plugin.
     type: str
-    choices: [prepare, prove]
+    choices: [prepare, prove, back]
     default: prepare
   origin:
     description: The wanted driver.
@@ -45,6 +49,10 @@ options:
     default: true
   reboot_timeout:
     description: Seconds that a boot may take.
+    type: int
+    default: 900
+  confirm_timeout:
+    description: Seconds after which a kernel on trial that was not confirmed reboots into the old one.
     type: int
     default: 900
 attributes:
@@ -106,6 +114,10 @@ reboot:
   returned: success
   type: list
   elements: str
+trial:
+  description: Release that the next boot tries, or that this boot tries without proof; empty for none.
+  returned: always
+  type: str
 reboot_required:
   description: Whether the run must stop here until somebody reboots the machine.
   returned: success
@@ -114,6 +126,7 @@ reboot_required:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.lemonade.deploy.plugins.module_utils import activate_steps, activation
+from ansible_collections.lemonade.deploy.plugins.module_utils.activation import Due
 from ansible_collections.lemonade.deploy.plugins.module_utils.change import result
 from ansible_collections.lemonade.deploy.plugins.module_utils.host import CommandFailed, Host
 from ansible_collections.lemonade.deploy.plugins.module_utils.module import Refused, fail
@@ -134,8 +147,10 @@ class Activate:
         try:
             if self.module.params["state"] == "prepare":
                 self.prepare()
-            else:
+            elif self.module.params["state"] == "prove":
                 self.prove()
+            else:
+                self.back()
         except Refused as refusal:
             self.fail(refusal.found, refusal.remedy)
         except (CommandFailed, OSError, ValueError) as error:
@@ -150,50 +165,80 @@ class Activate:
             if not situation.reboot:
                 self.demand_proof(0)
         else:
-            changes = activate_steps.prepare(self.host, situation, self.wish)
+            changes = activate_steps.prepare(
+                self.host, situation, self.wish, self.module.params["confirm_timeout"]
+            )
             if not situation.reboot:
-                self.demand_proof(0)
-                changes += activate_steps.confirm(self.host, situation.due, self.wish)
-        self.finish(changes, situation.reboot)
+                changes += self.prove_and_confirm(0, situation.due)
+        on_trial = situation.reboot and situation.due.kernel not in (None, situation.running)
+        self.finish(changes, situation.reboot, situation.due.kernel if on_trial else "")
 
     def prove(self) -> None:
         """After the boot."""
-        if self.host.running_kernel() != self.wish.kernel:
-            self.demand_proof(0, wrong_kernel=True)
-        self.demand_proof(SETTLE_SECONDS)
-        due = activation.load(self.host)
-        self.finish(activate_steps.confirm(self.host, due, self.wish), ())
+        fallen = activate_steps.fallen(self.host, self.wish)
+        if fallen is not None:
+            self.fail(*fallen)
+        changes = self.prove_and_confirm(SETTLE_SECONDS, activation.load(self.host))
+        self.finish(changes, ())
 
-    def demand_proof(self, timeout: float, **extra: bool) -> None:
+    def back(self) -> None:
+        """After the boot back from a kernel that came up, but was not proven."""
+        activate_steps.fallen(self.host, self.wish)
+        self.finish([], ())
+
+    def prove_and_confirm(self, timeout: float, due: Due) -> list:
+        """Confirm what is proven of kernel and driver, then fail with whatever is not as wanted."""
+        problems = activate_steps.prove(self.host, self.wish, timeout)
+        changes = []
+        if not any(problem.kernel for problem in problems):
+            changes = activate_steps.confirm(self.host, due, self.wish)
+        if problems:
+            self.refuse(problems)
+        return changes
+
+    def demand_proof(self, timeout: float) -> None:
         """Fail with every problem of the proof."""
         problems = activate_steps.prove(self.host, self.wish, timeout)
         if problems:
-            found = "; ".join(problem["found"] for problem in problems)
-            self.fail(found, "; ".join(problem["remedy"] for problem in problems), **extra)
+            self.refuse(problems)
 
-    def finish(self, changes: list, reboot: tuple) -> None:
+    def refuse(self, problems: list) -> None:
+        """End the module with what the proof lacks; a kernel on trial is then not kept."""
+        on_trial = any(problem.kernel for problem in problems) and activate_steps.on_trial(self.host)
+        found = "; ".join(problem.found for problem in problems)
+        remedy = "; ".join(problem.remedy for problem in problems)
+        self.fail(found, remedy, trial=self.host.running_kernel() if on_trial else "")
+
+    def finish(self, changes: list, reboot: tuple, trial: str = "") -> None:
         """End the module well."""
         shown = activate_steps.shown(self.host)
         self.module.exit_json(
-            **result(changes), **shown, reboot=list(reboot), rebooted=False, reboot_required=False
+            **result(changes),
+            **shown,
+            reboot=list(reboot),
+            rebooted=False,
+            reboot_required=False,
+            trial=trial,
         )
 
-    def fail(self, message: str, remedy: str = "", **extra: bool) -> None:
+    def fail(self, message: str, remedy: str = "", trial: str = "") -> None:
         """End the module with an error."""
-        fail(self.module, activation.LAYER, message, remedy, **activate_steps.shown(self.host), **extra)
+        shown = activate_steps.shown(self.host)
+        fail(self.module, activation.LAYER, message, remedy, **shown, trial=trial)
 
 
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(
         argument_spec={
-            "state": {"type": "str", "choices": ["prepare", "prove"], "default": "prepare"},
+            "state": {"type": "str", "choices": ["prepare", "prove", "back"], "default": "prepare"},
             "origin": {"type": "str", "choices": ["in-tree", "dkms"], "required": True},
             "kernel": {"type": "str", "default": ""},
             "pages": {"type": "int"},
             "pending": {"type": "list", "elements": "dict", "default": []},
             "reboot": {"type": "bool", "default": True},
             "reboot_timeout": {"type": "int", "default": 900},
+            "confirm_timeout": {"type": "int", "default": 900},
         },
         supports_check_mode=True,
     )

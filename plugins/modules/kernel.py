@@ -88,6 +88,7 @@ from ansible_collections.lemonade.deploy.plugins.module_utils import (
     grub,
     initramfs,
     kernel_plan,
+    trial_menu,
 )
 from ansible_collections.lemonade.deploy.plugins.module_utils.activation import Due
 from ansible_collections.lemonade.deploy.plugins.module_utils.change import Change
@@ -113,6 +114,7 @@ class Kernel:
             installed=wish.release in initramfs.installed_kernels(host),
             grub=grub.read(host),
             missing=kernel_plan.missing_packages(host, wish, known),
+            entries=trial_menu.read(host),
         )
 
     def plan(self) -> list[Change]:

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from trees import Tree
+from trees import OLD_KERNEL, Tree
 
-from lemonade_deploy.domain import grub
+from lemonade_deploy.domain import apt_fetch, driver_state, grub, trial_menu
+from lemonade_deploy.domain.change import Change
 from lemonade_deploy.domain.host import Completed, Host
 
 UUID = "0b9e0f5c-6f0e-4d0a-9d3c-4c454d4f4e21"
@@ -117,7 +119,19 @@ class Box(Tree):
         saved = grub.settings(self.host).get("GRUB_DEFAULT") == "saved"
         names = [path[len("/boot/vmlinuz-") :] for path in self.host.glob("/boot/vmlinuz-*")]
         names.sort(key=lambda name: [int(part) for part in re.findall(r"\d+", name)], reverse=True)
-        self.file("/boot/grub/grub.cfg", grub_cfg(*names, default="${saved_entry}" if saved else "0"))
+        text = grub_cfg(*names, default="${saved_entry}" if saved else "0")
+        at = text.index("menuentry ")
+        self.file("/boot/grub/grub.cfg", text[:at] + self._our_entries(text[at:]) + text[at:])
+
+    def _our_entries(self, linux: str) -> str:
+        """What our script in /etc/grub.d really prints, run as grub-mkconfig runs it."""
+        ours = self.root / trial_menu.SCRIPT.lstrip("/")
+        if not ours.exists():
+            return ""
+        (ours.parent / "linux.txt").write_text(linux)
+        (ours.parent / "10_linux").write_text('#!/bin/sh\ncat "${0%/*}/linux.txt"\n')
+        (ours.parent / "10_linux").chmod(0o755)
+        return subprocess.run([ours], capture_output=True, text=True, check=True).stdout
 
     def ran(self, program: str) -> list[tuple[str, ...]]:
         """Every call of a program."""
@@ -126,3 +140,40 @@ class Box(Tree):
     def text(self, path: str) -> str | None:
         """A file's text, or None."""
         return self.host.read(path)
+
+    def serve(self, files: Mapping[str, bytes], trouble: str = "404  Not Found [IP: 192.0.2.1 443]") -> Box:
+        """What apt's helper can fetch, by address; anything else answers with *trouble*."""
+
+        def fetched(argv: Sequence[str], _env: Mapping[str, str]) -> Completed:
+            uri, target = argv[-2:]
+            if uri not in files:
+                told = f"E: Failed to fetch {uri}  {trouble}\nE: Download Failed\n"
+                return Completed(tuple(argv), 100, "", told)
+            self.file(target, files[uri])
+            return Completed(tuple(argv), 0, "", "")
+
+        return self.on(apt_fetch.HELPER, do=fetched)
+
+
+def names(changes: Sequence[Change]) -> list[tuple[str, str]]:
+    """Object and action of each change."""
+    return [(change.object, change.action) for change in changes]
+
+
+def purge_packages(box: Box) -> None:
+    """Let dpkg and AMD's scripts do their part of a purge."""
+
+    def gone(_argv: Sequence[str], _env: Mapping[str, str]) -> None:
+        box.dpkg({})
+
+    box.on("apt-get", "purge", do=gone)
+    box.on("apt-get", "-s", "purge", stdout="Purg amdgpu-dkms [1]\nPurg amdgpu-dkms-firmware [1]\n")
+
+
+def dirty(tmp_path: Path) -> Box:
+    """AMD's 6.16.13 of 30.30, built for an old kernel and loaded."""
+    box = Box(tmp_path)
+    box.kernel(OLD_KERNEL).loaded("dkms", OLD_KERNEL).module(OLD_KERNEL, "dkms").module(OLD_KERNEL, "in-tree")
+    box.dkms(built=[OLD_KERNEL]).dkms_packages().amd_source().distribution().file(driver_state.HOOK)
+    purge_packages(box)
+    return box

@@ -38,6 +38,7 @@ class Fake(PLUGIN.ActionModule):  # type: ignore[misc, name-defined]
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.boots = 0
         self.failure = ""
+        self.patience: list[int] = []
         self._task = SimpleNamespace(check_mode=check, args=args)
         self._connection = SimpleNamespace(transport=transport)
 
@@ -45,8 +46,9 @@ class Fake(PLUGIN.ActionModule):  # type: ignore[misc, name-defined]
         self.calls.append((state, more))
         return self.results.pop(0)
 
-    def _reboot(self, variables: dict[str, Any]) -> str:
+    def _reboot(self, variables: dict[str, Any], patience: int) -> str:
         self.boots += 1
+        self.patience.append(patience)
         return self.failure
 
     def go(self, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -112,18 +114,30 @@ def test_this_very_machine_is_not_rebooted(monkeypatch: pytest.MonkeyPatch, how:
     assert result["changes"] == [REBUILD]
 
 
-def test_a_kernel_that_falls_back_gets_a_second_boot_and_no_third(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = Fake([prepared(["why"], []), fallen("b2"), prepared(["why"], [], "b2"), fallen("b3")])
+def test_a_kernel_that_fell_back_ends_the_run_after_one_boot(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Fake([{**prepared(["why"], []), "trial": "new"}, fallen("b2")], confirm_timeout=77)
     result = fake.go(monkeypatch)
-    assert (result["failed"], result["rebooted"], fake.boots) == (True, True, 2)
-    assert fake.calls[2] == ("prepare", {"pending": []}), "no second rebuild"
+    assert (result["failed"], result["rebooted"], fake.boots) == (True, True, 1)
+    assert fake.patience == [77], "the host's own way back is waited for"
 
 
-def test_the_second_boot_may_succeed(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = Fake([prepared(["why"], []), fallen("b2"), prepared(["why"], [], "b2"), proven("b3")])
+def test_a_kernel_that_came_up_unproven_is_left_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"layer": "activate", "message": "no cwsr_size", "remedy": "choose another"}
+    unproven = {**fallen("b2"), "trial": "new", "kernel": "new", "failure": told}
+    fake = Fake([{**prepared(["why"], [REBUILD]), "trial": "new"}, unproven, prepared([], [], "b3")])
     result = fake.go(monkeypatch)
-    assert not result.get("failed")
-    assert fake.boots == 2
+    assert [state for state, _more in fake.calls] == ["prepare", "prove", "back"]
+    assert (result["failed"], result["kernel"], fake.boots) == (True, "old", 2)
+    assert "no cwsr_size; the box was booted back into old" in result["failure"]["message"]
+    assert result["changes"][0] == REBUILD
+
+
+def test_a_way_back_that_fails_is_told_with_the_reason_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"layer": "activate", "message": "no cwsr_size", "remedy": ""}
+    unproven = {**fallen("b2"), "trial": "new", "kernel": "new", "failure": told}
+    fake = Fake([{**prepared(["why"], []), "trial": "new"}, unproven, {**prepared([], []), "kernel": "new"}])
+    message = fake.go(monkeypatch)["failure"]["message"]
+    assert "no cwsr_size; the boot back into the old kernel failed: new runs again" in message
 
 
 def test_a_proof_that_fails_on_the_right_kernel_is_not_booted_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trees import GOOD_KERNEL, GOOD_SIZES, OLD_KERNEL, OLD_VGPR_SIZES
 
-from lemonade_deploy.domain import activate_steps, activation, grub, memory, paths, proof
+from lemonade_deploy.domain import activate_steps, activation, grub, memory, paths, proof, trial, trial_menu
 from lemonade_deploy.domain.activation import Due
 from lemonade_deploy.domain.change import Change
 from lemonade_deploy.domain.module import Refused
@@ -107,7 +107,7 @@ def test_a_converged_box_is_proven_and_nothing_else(tmp_path: Path) -> None:
     situation = activate_steps.look(box.host, WISH, [Due(), Due()])
     assert activate_steps.plan(situation) == []
     assert activate_steps.prove(box.host, WISH, 0) == []
-    assert activate_steps.prepare(box.host, situation, WISH) == []
+    assert activate_steps.prepare(box.host, situation, WISH, 900) == []
     assert not box.ran("update-initramfs")
     assert not box.host.exists(paths.ACTIVATION_DUE)
 
@@ -162,10 +162,9 @@ def rebuilding(box: Box) -> Box:
 
 def test_before_the_boot_the_rebuild_is_noted_as_done_and_the_kernel_pointed_at(tmp_path: Path) -> None:
     box = rebuilding(good(tmp_path, OLD_KERNEL, None))
-    grub.follow_saved(box.host)
-    grub.set_default(box.host, OLD_KERNEL)
+    trial.pin(box.host, OLD_KERNEL, GOOD_KERNEL)
     situation = activate_steps.look(box.host, WISH, [Due(True, (), GOOD_KERNEL)])
-    assert names(activate_steps.prepare(box.host, situation, WISH)) == [("initramfs", "rebuild")]
+    assert names(activate_steps.prepare(box.host, situation, WISH, 900)) == [("initramfs", "rebuild")]
     assert len(box.ran("update-initramfs")) == 2
     due = activation.load(box.host)
     assert (due.initramfs, due.kernel, due.tries) == (False, GOOD_KERNEL, 1)
@@ -177,7 +176,9 @@ def test_before_the_boot_the_rebuild_is_noted_as_done_and_the_kernel_pointed_at(
 def test_the_one_shot_entry_is_set_after_the_initramfs(tmp_path: Path) -> None:
     """A plug pulled in between boots the old kernel."""
     box = rebuilding(good(tmp_path, OLD_KERNEL, None))
-    activate_steps.prepare(box.host, activate_steps.look(box.host, WISH, [Due(True, (), GOOD_KERNEL)]), WISH)
+    activate_steps.prepare(
+        box.host, activate_steps.look(box.host, WISH, [Due(True, (), GOOD_KERNEL)]), WISH, 900
+    )
     done = [argv[0] for argv in box.commands if argv[0] in ("update-initramfs", "grub-reboot")]
     assert done == ["update-initramfs", "update-initramfs", "grub-reboot"]
 
@@ -187,42 +188,41 @@ def test_a_kernel_that_is_not_whole_is_not_booted(tmp_path: Path) -> None:
     situation = activate_steps.look(box.host, WISH, [Due(kernel=GOOD_KERNEL)])
     dkms = ProofWish("dkms", GOOD_KERNEL, None)
     with pytest.raises(Refused, match="DKMS did not build"):
-        activate_steps.prepare(box.host, situation, dkms)
+        activate_steps.prepare(box.host, situation, dkms, 900)
     box.remove(f"/lib/modules/{GOOD_KERNEL}/kernel/drivers/gpu/drm/amd/amdgpu/amdgpu.ko.zst")
     with pytest.raises(Refused, match="no amdgpu module"):
-        activate_steps.prepare(box.host, situation, WISH)
+        activate_steps.prepare(box.host, situation, WISH, 900)
     box.remove(f"/boot/vmlinuz-{GOOD_KERNEL}")
     with pytest.raises(Refused, match="not installed"):
-        activate_steps.prepare(box.host, situation, WISH)
+        activate_steps.prepare(box.host, situation, WISH, 900)
     assert not box.ran("grub-reboot")
 
 
 def test_a_kernel_that_failed_twice_is_not_tried_again(tmp_path: Path) -> None:
     box = good(tmp_path, OLD_KERNEL, None)
-    grub.follow_saved(box.host)
-    grub.set_next(box.host, GOOD_KERNEL)
+    trial.pin(box.host, OLD_KERNEL, GOOD_KERNEL)
+    grub.set_next(box.host, trial_menu.TRIAL, GOOD_KERNEL)
     activation.save(box.host, Due(kernel=GOOD_KERNEL, tries=activation.MAX_TRIES, tried="0000-0"))
     situation = activate_steps.look(box.host, WISH, [Due(kernel=GOOD_KERNEL)])
     with pytest.raises(Refused, match="booted 2 times"):
-        activate_steps.prepare(box.host, situation, WISH)
+        activate_steps.prepare(box.host, situation, WISH, 900)
     state = grub.read(box.host)
     assert state is not None and state.next_release() == ""
 
 
 def test_asking_again_in_the_same_boot_is_no_further_try(tmp_path: Path) -> None:
     box = good(tmp_path, OLD_KERNEL, None)
-    grub.follow_saved(box.host)
+    trial.pin(box.host, OLD_KERNEL, GOOD_KERNEL)
     for expected, number in ((1, 1), (1, 1), (2, 2), (2, 2)):
         boot(box, number)
         situation = activate_steps.look(box.host, WISH, [Due(kernel=GOOD_KERNEL)])
-        activate_steps.prepare(box.host, situation, WISH)
+        activate_steps.prepare(box.host, situation, WISH, 900)
         assert activation.load(box.host).tries == expected
 
 
 def test_after_the_proof_the_kernel_becomes_the_default_and_nothing_is_due(tmp_path: Path) -> None:
     box = good(tmp_path)
-    grub.follow_saved(box.host)
-    grub.set_default(box.host, OLD_KERNEL)
+    trial.pin(box.host, OLD_KERNEL, GOOD_KERNEL)
     due = Due(kernel=GOOD_KERNEL, tries=1)
     activation.save(box.host, due)
     done = activate_steps.confirm(box.host, due, WISH)
@@ -235,8 +235,7 @@ def test_after_the_proof_the_kernel_becomes_the_default_and_nothing_is_due(tmp_p
 
 def test_a_run_that_was_cut_after_the_boot_is_brought_to_its_end(tmp_path: Path) -> None:
     box = good(tmp_path)
-    grub.follow_saved(box.host)
-    grub.set_default(box.host, OLD_KERNEL)
+    trial.pin(box.host, OLD_KERNEL, GOOD_KERNEL)
     activation.save(box.host, Due(reboot=("old kernel",), kernel=GOOD_KERNEL, tries=1))
     boot(box, 2)
     situation = activate_steps.look(box.host, WISH, [])
@@ -249,7 +248,7 @@ def test_what_an_earlier_run_wanted_is_forgotten_for_what_this_one_wants(tmp_pat
     activation.save(box.host, Due(kernel="6.18.20-061820-generic", tries=2))
     situation = activate_steps.look(box.host, WISH, [])
     assert activate_steps.plan(situation) == []
-    activate_steps.prepare(box.host, situation, WISH)
+    activate_steps.prepare(box.host, situation, WISH, 900)
 
 
 # -- the proof -------------------------------------------------------------------------------------

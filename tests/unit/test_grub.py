@@ -12,7 +12,7 @@ from driver_box import Box, grub_cfg, menu_id
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lemonade_deploy.domain import grub, paths
+from lemonade_deploy.domain import grub, paths, trial
 from lemonade_deploy.domain.grub import Grub, Item
 
 NEW, OLD = "7.0.0-31-generic", "6.14.0-37-generic"
@@ -120,14 +120,13 @@ def test_the_last_setting_wins_as_for_grub_mkconfig(tmp_path: Path) -> None:
     box.file(paths.GRUB_SNIPPET, grub.snippet())
     values = grub.settings(box.host)
     assert (values["GRUB_DEFAULT"], values["GRUB_TIMEOUT"]) == ("saved", "5")
-    assert values["GRUB_CMDLINE_LINUX"].startswith("panic=30 ")
+    assert "GRUB_CMDLINE_LINUX" not in values, "only a trial may reset itself after a panic"
 
 
 def test_default_and_one_shot_are_set_by_ids_and_read_back(tmp_path: Path) -> None:
     box = Box(tmp_path).kernels(OLD, NEW)
-    grub.follow_saved(box.host)
-    grub.set_default(box.host, OLD)
-    grub.set_next(box.host, NEW)
+    trial.pin(box.host, OLD, NEW)
+    grub.set_next(box.host, menu_id(NEW), NEW)
     state = grub.read(box.host)
     assert state is not None
     assert (state.default_release(), state.next_release()) == (OLD, NEW)
@@ -139,11 +138,11 @@ def test_default_and_one_shot_are_set_by_ids_and_read_back(tmp_path: Path) -> No
 def test_an_entry_that_does_not_exist_is_never_written(tmp_path: Path) -> None:
     box = Box(tmp_path).kernels(OLD)
     with pytest.raises(grub.EntryMissing, match=NEW):
-        grub.set_next(box.host, NEW)
-    assert not box.ran("grub-reboot")
+        grub.set_default(box.host, NEW)
+    assert not box.ran("grub-set-default")
 
 
 def test_a_tool_that_does_not_write_is_noticed(tmp_path: Path) -> None:
     box = Box(tmp_path).kernels(NEW, OLD).on("grub-reboot")
     with pytest.raises(grub.EntryMissing, match="next_entry"):
-        grub.set_next(box.host, OLD)
+        grub.set_next(box.host, menu_id(OLD), OLD)

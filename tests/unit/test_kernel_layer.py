@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from driver_box import Box
 
-from lemonade_deploy.domain import grub, initramfs, kernel_plan, paths
+from lemonade_deploy.domain import grub, initramfs, kernel_plan, paths, trial_menu
 from lemonade_deploy.domain.change import Change, apply_all
 from lemonade_deploy.domain.host import Completed
 from lemonade_deploy.domain.kernel_plan import KernelState, KernelWish
@@ -29,7 +29,10 @@ def names(changes: Sequence[Change]) -> list[tuple[str, str]]:
 
 def read(box: Box, wish: KernelWish = WISH) -> KernelState:
     return KernelState(
-        box.host.running_kernel(), wish.release in initramfs.installed_kernels(box.host), grub.read(box.host)
+        box.host.running_kernel(),
+        wish.release in initramfs.installed_kernels(box.host),
+        grub.read(box.host),
+        entries=trial_menu.read(box.host),
     )
 
 
