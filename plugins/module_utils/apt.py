@@ -21,6 +21,7 @@ from .apt_plan import Candidate, Simulation
 from .host import CommandFailed, Completed, Host
 
 LISTS = "/var/lib/apt/lists"
+TRUSTED_PARTS = "/etc/apt/trusted.gpg.d"
 # Somebody else's apt (unattended-upgrades, the apt-daily timers) is waited for, never killed;
 # no lock file is ever removed.
 LOCK_TIMEOUT = 600  # s
@@ -68,14 +69,22 @@ class PrivateApt:
     """The host's apt on a copy of its sources; leaves nothing behind.
 
     ``sources`` maps a path below /etc/apt (source or preference file) to its planned content,
-    "" for a file that is to go. ``skip_amd`` leaves AMD's repositories out, for questions about
-    kernels that a broken AMD repository must not spoil. Until :meth:`update` the answers come
-    from the host's own lists.
+    "" for a file that is to go; ``keys`` does so for keys, by path. ``skip_amd`` leaves AMD's
+    repositories out, for questions about kernels that a broken AMD repository must not spoil. Until
+    :meth:`update` the answers come from the host's own lists.
     """
 
-    def __init__(self, host: Host, *, sources: dict[str, str] | None = None, skip_amd: bool = True) -> None:
+    def __init__(
+        self,
+        host: Host,
+        *,
+        sources: dict[str, str] | None = None,
+        keys: dict[str, bytes] | None = None,
+        skip_amd: bool = True,
+    ) -> None:
         self._host = host
         self._planned = sources or {}
+        self._keys = keys or {}
         self._skip_amd = skip_amd
         self._folder = ""
 
@@ -87,6 +96,7 @@ class PrivateApt:
         self._folder = self._host.unroot(self._real)
         for name in ("sources.list.d", "preferences.d", "cache/archives/partial", "lists/partial", "log"):
             os.makedirs(os.path.join(self._real, name))
+        self._trusted = self._copy_keys()
         self._copy(apt_plan.SOURCE_LIST, apt_plan.SOURCE_PARTS, apt_plan.is_source_name)
         self._copy(apt_plan.PREFERENCES, apt_plan.PREFERENCE_PARTS, apt_plan.is_preference_name)
         self._configure(LISTS)
@@ -104,13 +114,27 @@ class PrivateApt:
             text = self._planned.get(path, self._host.read(path) or "")
             if self._skip_amd and parts == apt_plan.SOURCE_PARTS:
                 text = apt_plan.without_amd(path, text)
+            for key in self._keys:
+                text = text.replace(key, f"{self._folder}/keys/{os.path.basename(key)}")
             target = os.path.join(self._real, os.path.relpath(path, "/etc/apt"))
             with open(target, "w", encoding="utf-8", errors="surrogateescape") as stream:
                 stream.write(text)
 
+    def _copy_keys(self) -> str:
+        """Lay the planned keys down; apt's folder of trusted ones where one of them is among those."""
+        folder = os.path.join(self._real, "keys")
+        os.makedirs(folder)
+        trusted = any(os.path.dirname(path) == TRUSTED_PARTS for path in self._keys)
+        for name in self._host.listdir(TRUSTED_PARTS) if trusted else []:
+            shutil.copy2(self._host.path(f"{TRUSTED_PARTS}/{name}"), folder)
+        for path, data in self._keys.items():
+            with open(os.path.join(folder, os.path.basename(path)), "wb") as stream:
+                stream.write(data)
+        return f'Dir::Etc::trustedparts "{self._folder}/keys";\n' if trusted else ""
+
     def _configure(self, lists: str) -> None:
         with open(os.path.join(self._real, "apt.conf"), "w", encoding="utf-8") as stream:
-            stream.write(_PRIVATE_CONF.format(self._folder, lists))
+            stream.write(_PRIVATE_CONF.format(self._folder, lists) + self._trusted)
 
     def _run(self, program: str, *arguments: str, timeout: float = 600) -> Completed:
         argv = (program, "-c", f"{self._folder}/apt.conf", *arguments)

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from . import driver_purge, driver_state, modprobe_conf, paths
 from .activation import Due, marked
 from .amdgpu_module import DKMS, IN_TREE, NONE
-from .change import Call, Change, Remove, WriteFile
+from .change import Call, Change, WriteFile
+from .driver_sources import REPOSITORY_PIN, Sources
 from .driver_state import BLACKLIST, DKMS_PACKAGE, FIRMWARE_PACKAGE, DriverState
 from .host import Host
 
@@ -66,9 +68,12 @@ def intree_due(state: DriverState) -> Due:
     return Due(initramfs=state.residue, reboot=(reason,) if reason else ())
 
 
-def plan_intree(state: DriverState) -> list[Change]:
-    """Repair, purge, remove left-overs, pin. Pure; the caller has simulated the purge."""
-    changes = _repair(state)
+def plan_intree(state: DriverState, firmware: Sequence[Change] = ()) -> list[Change]:
+    """Repair, *firmware* that must be there before, purge, left-overs, pin. Pure.
+
+    The caller has simulated the purge and planned the firmware.
+    """
+    changes = [*_repair(state), *firmware]
     names = sorted(state.packages)
 
     def purge_all(host: Host) -> None:
@@ -128,17 +133,16 @@ def _then(change: Change, operation: Call) -> Change:
 class DkmsWish:
     """What the dkms plan wants, after apt was asked.
 
-    ``sources``: new text of source files by path; ``before``: their old text (None: a new file).
-    ``dkms``/``firmware``: package versions of one build; ``module``: the module's version;
-    ``headers``: the headers package of the running kernel where that stays and it is missing.
+    ``sources``: files of apt to write. ``dkms``/``firmware``: package versions of one build;
+    ``module``: the module's version; ``headers``: the headers package of the running kernel where that
+    stays and it is missing.
     ``kernel``: the release DKMS must have built for in this layer, None where that comes later.
     """
 
     dkms: str
     firmware: str
     module: str
-    sources: dict[str, str] = field(default_factory=dict)
-    before: dict[str, str | None] = field(default_factory=dict)
+    sources: Sources = field(default_factory=Sources)
     headers: str | None = None
     kernel: str | None = None
 
@@ -168,20 +172,7 @@ def dkms_due(state: DriverState, wish: DkmsWish) -> Due:
 
 def plan_dkms(state: DriverState, wish: DkmsWish, steps: DkmsSteps) -> list[Change]:
     """Repair, switch the source, lift the pin, install. Pure; *steps* carries it out."""
-    changes = _repair(state)
-    changes += _sources(wish, steps)
-    if state.pin is not None:
-        changes.append(
-            Change(
-                LAYER,
-                "apt pin amdgpu-dkms",
-                "remove",
-                "it keeps AMD's driver away",
-                before=state.pin,
-                after="",
-                operations=(Remove(paths.APT_PIN),),
-            )
-        )
+    changes = _repair(state) + _sources(state, wish.sources, steps)
     changes += _packages(state, wish, steps)
     changes += _blacklist(state)
     if state.half_way:
@@ -197,20 +188,28 @@ class DkmsSteps:
     install: Call
 
 
-def _sources(wish: DkmsWish, steps: DkmsSteps) -> list[Change]:
-    changes = []
-    for number, (path, text) in enumerate(sorted(wish.sources.items())):
-        before = wish.before.get(path)
-        changes.append(
-            Change(
-                LAYER,
-                f"apt source {path}",
-                "write" if before is None else "switch",
-                before=before,
-                after=text,
-                operations=(steps.switch,) if number == 0 else (),
-            )
-        )
+def _sources(state: DriverState, sources: Sources, steps: DkmsSteps) -> list[Change]:
+    """Keys, pin and sources; the first change carries the step that writes them all."""
+    changes = [
+        Change(LAYER, f"apt key {path}", "refresh", "AMD's key, by fingerprint") for path in sources.keys
+    ]
+    away = state.pin is not None and state.pin != REPOSITORY_PIN
+    if away:
+        detail = "it keeps AMD's driver away"
+        after = sources.pin or ""
+        changes.append(Change(LAYER, "apt pin amdgpu-dkms", "remove", detail, before=state.pin, after=after))
+    if sources.pin is not None and state.pin != sources.pin:
+        pin = Change(LAYER, "apt pin repo.radeon.com", "write", "priority 600", before="", after=sources.pin)
+        changes.append(pin)
+    elif sources.pin is None and state.pin is not None and not away:
+        detail = "another pin does the same"
+        changes.append(Change(LAYER, "apt pin repo.radeon.com", "remove", detail, before=state.pin, after=""))
+    for path, text in sorted(sources.texts.items()):
+        before = sources.before.get(path)
+        action = "write" if before is None else "switch"
+        changes.append(Change(LAYER, f"apt source {path}", action, before=before, after=text))
+    if changes:
+        changes[0] = _then(changes[0], steps.switch)
     return changes
 
 

@@ -5,123 +5,45 @@ from __future__ import annotations
 
 import os
 import re
-import urllib.error
-import urllib.request
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from . import (
     amdgpu_module,
     apt,
-    apt_sources,
+    apt_fetch,
     dkms,
     dkms_kernels,
     dpkg,
     driver_purge,
     driver_releases,
+    driver_sources,
     initramfs,
-    openpgp,
     paths,
 )
 from .change import Call
 from .distribution import read_distribution
 from .driver_plan import DkmsSteps, DkmsWish, installed_ok
+from .driver_sources import Request, Sources
 from .driver_state import DKMS_PACKAGE, FIRMWARE_PACKAGE, DriverState
 from .host import CommandFailed, Host
 from .module import Refused
 
-KEY_URL = "https://repo.radeon.com/rocm/rocm.gpg.key"
-REPOSITORY_URL = "https://repo.radeon.com/amdgpu/{}/ubuntu"
-NEW_SOURCE = f"{apt_sources.PARTS}/lemonade-deploy-amdgpu.sources"
-_FROM = re.compile(r"/amdgpu/(latest|\d+(?:\.\d+)*)/ubuntu/")
-_TIMEOUT = 60  # s
-
-
-@dataclass(frozen=True)
-class Request:
-    """What the decision and the role ask for.
-
-    ``version``: the repository's; "" leaves what is installed. ``kernel``: release that will run.
-    """
-
-    version: str
-    exact: bool
-    fingerprint: str
-    kernel: str
-
-
-def plan_sources(host: Host, request: Request) -> tuple[dict[str, str], dict[str, str | None]]:
-    """(new text, old text) of the source files that must change; empty where all are good.
-
-    Reads the key's server only where no source of AMD's driver exists. Raises Refused.
-    """
-    sources = apt_sources.read_sources(host)
-    enabled = [entry for entry in apt_sources.driver_entries(sources) if entry.enabled]
-    if not apt_sources.active(enabled):
-        return {NEW_SOURCE: _new_source(host, request)}, {NEW_SOURCE: None}
-    planned: dict[str, str] = {}
-    for path, text in sources.items():
-        old = [
-            entry
-            for entry in enabled
-            if entry.path == path
-            and not driver_releases.satisfies(
-                apt_sources.version(entry) or "", request.version, request.exact
-            )
-        ]
-        if old:
-            planned[path] = apt_sources.with_versions(text, old, request.version)
-    return planned, {path: sources[path] for path in planned}
-
-
-def _new_source(host: Host, request: Request) -> str:
-    distribution = read_distribution(host)
-    suite = apt_sources.expected_suite(distribution.id, distribution.version)
-    if suite is None:
-        raise Refused(
-            f"AMD's driver repository has no suite for {distribution.name}",
-            "use amdgpu_driver_policy: intree, or add a source for it by hand",
-        )
-    key = _fetch_key(request.fingerprint)
-    indented = "\n".join(f" {line}" if line.strip() else " ." for line in key.strip().splitlines())
-    return (
-        "# Managed by lemonade-deploy (role amdgpu_driver)\n"
-        "Types: deb\n"
-        f"URIs: {REPOSITORY_URL.format(request.version)}\n"
-        f"Suites: {suite}\n"
-        "Components: main\n"
-        "Architectures: amd64\n"
-        f"Signed-By:\n{indented}\n"
-    )
-
-
-def _fetch_key(fingerprint: str) -> str:
-    """AMD's key as ASCII armour, judged by its fingerprint. Raises Refused."""
-    try:
-        with urllib.request.build_opener().open(KEY_URL, timeout=_TIMEOUT) as answer:
-            data: bytes = answer.read(1_000_000)
-        found = [key.fingerprint for key in openpgp.read_keys(data)]
-    except (urllib.error.URLError, openpgp.Unreadable, TimeoutError) as error:
-        raise Refused(f"AMD's signing key cannot be had from {KEY_URL}: {error}") from error
-    wanted = fingerprint.replace(" ", "").upper()
-    if wanted not in found or data[:1] != b"-":
-        raise Refused(
-            f"{KEY_URL} answers with the key {', '.join(found)}, expected {wanted}",
-            "check amdgpu_driver_repo_key_fingerprint against AMD's documentation",
-        )
-    return data.decode("ascii", "strict")
+_FROM = re.compile(r"/amdgpu/(latest|\d+(?:\.\d+)*)/ubuntu\b")
 
 
 def make_wish(host: Host, state: DriverState, request: Request) -> DkmsWish:
     """Ask apt (privately) what the planned sources offer. Raises Refused with what is wrong."""
+    if not state.has_apt:
+        raise Refused(
+            f"{read_distribution(host).name} has no apt, with which this kit installs AMD's DKMS driver",
+            "use amdgpu_driver_policy: intree (the default on APUs)",
+        )
     if not request.version:
         return _as_installed(state)
-    planned, before = plan_sources(host, request)
-    overlay = {**planned, paths.APT_PIN: ""}
-    with apt.PrivateApt(host, sources=overlay, skip_amd=False) as private:
-        found = None if planned else _installed_or_listed(private, state, request)
-        if found is None:
-            errors = private.update()
-            found = _choose(private, request, errors)
+    sources = driver_sources.plan(host, request)
+    found = None if sources.texts else _installed(state, request)
+    if found is None:
+        found = _ask(host, sources, request)
     dkms_version, firmware_version = found
     module = driver_releases.module_version(dkms_version)
     if not installed_ok(state, DKMS_PACKAGE, dkms_version):
@@ -134,11 +56,25 @@ def make_wish(host: Host, state: DriverState, request: Request) -> DkmsWish:
         dkms=dkms_version,
         firmware=firmware_version,
         module=module,
-        sources=planned,
-        before=before,
+        sources=sources,
         headers=headers if missing else None,
         kernel=request.kernel if stays else None,
     )
+
+
+def _ask(host: Host, sources: Sources, request: Request) -> tuple[str, str]:
+    """What the repository of the planned sources offers. Reads only. Raises Refused."""
+    if sources.refusal is not None:
+        raise sources.refusal
+    driver_sources.demand_clear(host, sources.entries)
+    with apt.PrivateApt(host, sources=sources.overlay, keys=sources.keys, skip_amd=False) as private:
+        if not sources.texts and not sources.keys:
+            try:
+                return _choose(private, request, [])
+            except Refused:
+                pass  # the lists may only be old: the server is asked, and its answer counts
+        driver_sources.probe(host, sources.entries)
+        return _choose(private, request, [line for line in private.update() if _names_driver(line)])
 
 
 def _as_installed(state: DriverState) -> DkmsWish:
@@ -154,10 +90,8 @@ def _as_installed(state: DriverState) -> DkmsWish:
     return DkmsWish(versions[0], versions[1], driver_releases.module_version(versions[0]))
 
 
-def _installed_or_listed(
-    private: apt.PrivateApt, state: DriverState, request: Request
-) -> tuple[str, str] | None:
-    """What is installed where that will do, else what the host's own lists offer; None: ask the server."""
+def _installed(state: DriverState, request: Request) -> tuple[str, str] | None:
+    """The installed versions where they will do: then nobody is asked."""
     dkms_package, firmware = state.packages.get(DKMS_PACKAGE), state.packages.get(FIRMWARE_PACKAGE)
     if dkms_package and firmware and installed_ok(state, DKMS_PACKAGE, dkms_package.version):
         known = driver_releases.by_module(driver_releases.module_version(dkms_package.version))
@@ -165,27 +99,26 @@ def _installed_or_listed(
         same = driver_releases.build(dkms_package.version) == driver_releases.build(firmware.version)
         if good and same and not request.exact and installed_ok(state, FIRMWARE_PACKAGE, firmware.version):
             return dkms_package.version, firmware.version
-    try:
-        return _choose(private, request, [])
-    except Refused:
-        return None  # the lists may only be old
+    return None
 
 
 def _choose(private: apt.PrivateApt, request: Request, errors: list[str]) -> tuple[str, str]:
     """Versions of driver and firmware, from one build of the wanted repository. Raises Refused."""
-    reason = "; ".join(errors)
+    if errors:
+        reason = "; ".join(errors)
+        raise Refused(
+            f"apt cannot use AMD's repository, and nothing was changed: {reason}", apt_fetch.advice(reason)
+        )
     candidate = private.candidate(DKMS_PACKAGE)
     if candidate is None or not candidate.uri:  # the installed one alone is in no repository
         raise Refused(
-            f"AMD's repository amdgpu/{request.version} offers no {DKMS_PACKAGE}"
-            + (f": {reason}" if reason else ""),
+            f"AMD's repository amdgpu/{request.version} offers no {DKMS_PACKAGE} that apt would take",
             "see https://repo.radeon.com/amdgpu/ for the versions there are, and amdgpu_driver_repo_version",
         )
     origin = _FROM.search(candidate.uri)
     if origin is None or not driver_releases.satisfies(origin[1], request.version, request.exact):
         raise Refused(
-            f"apt would take {DKMS_PACKAGE} from {candidate.uri}, not from amdgpu/{request.version}"
-            + (f": {reason}" if reason else ""),
+            f"apt would take {DKMS_PACKAGE} from {candidate.uri}, not from amdgpu/{request.version}",
             "a pin or another source wins; see `apt-cache policy amdgpu-dkms`",
         )
     build = driver_releases.build(candidate.version)
@@ -213,22 +146,69 @@ def steps(wish: DkmsWish) -> DkmsSteps:
 
 
 def switch(host: Host, wish: DkmsWish) -> None:
-    """Write the sources and update apt; where that fails every file goes back. Raises Refused."""
-    for path, text in wish.sources.items():
-        host.write(path, text)
-    errors = [line for line in apt.update(host) if _names_driver(line)]
+    """Write key, pin and sources, update apt, and demand that the wanted repository wins.
+
+    Where apt cannot use them, every file goes back with its mode and owner. Raises Refused.
+    """
+    sources = wish.sources
+    contents: dict[str, bytes | None] = {**sources.keys}
+    contents[paths.APT_PIN] = sources.pin.encode() if sources.pin else None
+    contents.update({path: text.encode("utf-8", "surrogateescape") for path, text in sources.texts.items()})
+    kept = [_Kept.of(host, path) for path in contents]
+    for path, content in contents.items():
+        if content is not None:
+            host.write(path, content)
+        elif host.exists(path):
+            os.unlink(host.path(path))
+    errors = [line for line in apt.update(host) if _names_driver(line)] or _loses(host, wish)
     if not errors:
         return
-    for path, old in wish.before.items():
-        if old is None:
-            os.unlink(host.path(path))
-        else:
-            host.write(path, old)
+    for file in kept:
+        file.restore(host)
     apt.update(host)  # the lists of the old sources come back; its errors were there before us
+    reason = "; ".join(errors)
     raise Refused(
-        f"apt cannot use the new source, so every file went back: {'; '.join(errors)}",
-        "see https://repo.radeon.com/amdgpu/ for the versions there are, and amdgpu_driver_repo_version",
+        f"apt cannot use the new source, so every file went back: {reason}",
+        apt_fetch.advice(reason)
+        or "see https://repo.radeon.com/amdgpu/ for the versions there are, and amdgpu_driver_repo_version",
     )
+
+
+def _loses(host: Host, wish: DkmsWish) -> list[str]:
+    """Why the wanted packages are not apt's own candidates after all; empty where they are."""
+    if not wish.sources.entries:
+        return []
+    with apt.PrivateApt(host, skip_amd=False) as private:
+        candidate = private.candidate(DKMS_PACKAGE)
+    if candidate is not None and (candidate.version == wish.dkms or _names_driver(candidate.uri)):
+        return []
+    seen = f"{candidate.version} from {candidate.uri or 'no repository'}" if candidate else "none"
+    return [f"apt's candidate for {DKMS_PACKAGE} is {seen}, not AMD's {wish.dkms}"]
+
+
+class _Kept(NamedTuple):
+    """A file as it was: ``content`` is None where there was none."""
+
+    path: str
+    content: bytes | None
+    mode: int = 0o644
+    owner: tuple[int, int] = (0, 0)
+
+    @classmethod
+    def of(cls, host: Host, path: str) -> _Kept:
+        """What *path* is now."""
+        content = host.read_bytes(path)
+        if content is None:
+            return cls(path, None)
+        status = os.stat(host.path(path))
+        return cls(path, content, status.st_mode & 0o7777, (status.st_uid, status.st_gid))
+
+    def restore(self, host: Host) -> None:
+        """Make it that again."""
+        if self.content is not None:
+            host.write(self.path, self.content, self.mode, self.owner)
+        elif host.exists(self.path):
+            os.unlink(host.path(self.path))
 
 
 def _names_driver(line: str) -> bool:
@@ -240,19 +220,29 @@ def install(host: Host, wish: DkmsWish) -> None:
 
     Raises Refused; a failed build never leaves the blacklist behind.
     """
-    if not wish.sources:
+    if not wish.sources.changes:
         apt.update(host)  # what is missing then shows in the installation's own message
     packages = [f"{DKMS_PACKAGE}={wish.dkms}", f"{FIRMWARE_PACKAGE}={wish.firmware}"]
     packages += [wish.headers] if wish.headers else []
+    options = ["--allow-downgrades"] if _firmware_goes_back(host, wish.firmware) else []
     try:
         with initramfs.held(host) as path:
-            apt.apt_get(host, "install", "--allow-downgrades", *packages, path=path)
+            apt.apt_get(host, "install", *options, *packages, path=path)
     except CommandFailed as error:
         raise Refused(f"{DKMS_PACKAGE} did not install: {error}{_build_log(host)}", _REMEDY) from error
     finally:
         driver_purge.lift_blacklist(host)
     if wish.kernel:
         demand_built(host, wish.kernel)
+
+
+def _firmware_goes_back(host: Host, wanted: str) -> bool:
+    """Whether dpkg takes the installed firmware for the newer one: old builds carry an epoch (ROCm 6.x)."""
+    package = dpkg.packages(host).get(FIRMWARE_PACKAGE)
+    if package is None or not package.installed:
+        return False
+    compared = ["dpkg", "--compare-versions", package.version, "gt", wanted]
+    return host.run(compared, check=False).rc == 0
 
 
 _REMEDY = "amdgpu_driver_policy: intree removes it again and repairs dpkg"

@@ -10,11 +10,13 @@ short_description: Put the wanted amdgpu driver on a host
 version_added: "0.1.0"
 description:
   - Executes the driver part of the decision that M(lemonade.deploy.preflight) computed.
-  - C(intree) repairs a half-finished dpkg and a stale DKMS tree, purges amdgpu-dkms and its firmware after
-    simulating that nothing else would go, removes exactly what AMD's scripts leave behind, and pins the
-    packages away. AMD's apt sources stay.
-  - C(dkms) switches AMD's apt source to the wanted release (every file goes back where apt cannot use it),
-    and installs amdgpu-dkms and amdgpu-dkms-firmware of one build.
+  - C(intree) repairs a half-finished dpkg and a stale DKMS tree, sees to the distribution's own firmware for
+    this GPU, purges amdgpu-dkms and its firmware after simulating that nothing else would go, removes exactly
+    what AMD's scripts leave behind, and pins the packages away. AMD's apt sources stay.
+  - C(dkms) switches AMD's apt source to the wanted release, fetches its key again where that is missing or
+    expired, and writes the pin where none works. The release is probed before; every file goes back where apt
+    cannot use it afterwards. Then it installs amdgpu-dkms and amdgpu-dkms-firmware of one build.
+  - An entry for another distribution release, and one that is there twice, are errors.
   - What must take effect at boot is written to the due-marker before anything is changed; role activate
     works it off.
 options:
@@ -34,7 +36,7 @@ options:
     type: bool
     default: false
   repo_key_fingerprint:
-    description: Fingerprint of the key that signs AMD's repository, for a source that must be added.
+    description: Fingerprint of the key that signs AMD's repository; only such a key is fetched and trusted.
     type: str
     default: CA8BB4727A47B4D09B4EE8969386B48A1A693C5C
   kernel:
@@ -82,6 +84,13 @@ changes:
     detail:
       description: For people.
       type: str
+left_alone:
+  description: >-
+    Entries of AMD's under O(policy=dkms) that no switch touches, by file, line and text (graphics, rocm,
+    proprietary, and what is not enabled).
+  returned: success
+  type: list
+  elements: str
 activation:
   description: What must take effect at boot.
   returned: success
@@ -101,13 +110,17 @@ activation:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.lemonade.deploy.plugins.module_utils import (
+    driver_firmware,
     driver_plan,
     driver_purge,
+    driver_sources,
     driver_state,
     driver_switch,
 )
 from ansible_collections.lemonade.deploy.plugins.module_utils.activation import Due
+from ansible_collections.lemonade.deploy.plugins.module_utils.apt_formats import Entry
 from ansible_collections.lemonade.deploy.plugins.module_utils.change import Change
+from ansible_collections.lemonade.deploy.plugins.module_utils.findings import printable
 from ansible_collections.lemonade.deploy.plugins.module_utils.host import Host
 from ansible_collections.lemonade.deploy.plugins.module_utils.module import Refused, run_module
 
@@ -119,12 +132,15 @@ class Driver:
         self.host = host
         self.parameters = parameters
         self.due: Due | None = None
+        self.left_alone: list[str] = []
 
     def plan(self) -> list[Change]:
         """The plan for the host as it is now."""
         state = driver_state.read(self.host)
         intree = self.parameters["policy"] == "intree"
         due, changes = self._intree(state) if intree else self._dkms(state)
+        if not intree:
+            self.left_alone = [_named(entry) for entry in driver_sources.left_alone(self.host)]
         self.due = self.due or due
         return changes
 
@@ -144,10 +160,12 @@ class Driver:
                 f"purging {', '.join(names)} would also remove {', '.join(foreign)}",
                 "remove these packages by hand if nobody needs them, or use amdgpu_driver_policy: dkms",
             )
-        return driver_plan.intree_due(state), driver_plan.plan_intree(state)
+        # AMD's own firmware package, or what is left of it, is what the GPU may run with now.
+        firmware = driver_firmware.plan(self.host, driver_plan.LAYER, kernel) if state.residue else []
+        return driver_plan.intree_due(state), driver_plan.plan_intree(state, firmware)
 
     def _dkms(self, state: driver_state.DriverState) -> tuple[Due, list[Change]]:
-        request = driver_switch.Request(
+        request = driver_sources.Request(
             self.parameters["repo_version"],
             self.parameters["repo_exact"],
             self.parameters["repo_key_fingerprint"],
@@ -156,6 +174,10 @@ class Driver:
         wish = driver_switch.make_wish(self.host, state, request)
         changes = driver_plan.plan_dkms(state, wish, driver_switch.steps(wish))
         return driver_plan.dkms_due(state, wish), changes
+
+
+def _named(entry: Entry) -> str:
+    return printable(f"{entry.path} line {entry.line}: {entry.text}")
 
 
 def main() -> None:
@@ -177,7 +199,7 @@ def main() -> None:
     driver = Driver(Host(), module.params)
 
     def extra(_changes: list[Change]) -> dict:
-        return {"activation": (driver.due or Due()).public()}
+        return {"activation": (driver.due or Due()).public(), "left_alone": driver.left_alone}
 
     run_module(module, driver_plan.LAYER, driver.plan, driver.host, extra)
 
