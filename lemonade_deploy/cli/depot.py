@@ -16,6 +16,8 @@ from lemonade_deploy.cli import options
 from lemonade_deploy.cli.transfer import Shown, short
 from lemonade_deploy.depot import github, lockfile, qualification
 from lemonade_deploy.depot import lock as locking
+from lemonade_deploy.depot.archive import WrongBytes
+from lemonade_deploy.depot.packages import Contradiction
 from lemonade_deploy.domain.assets import BASE_URL
 from lemonade_deploy.domain.fetch import FetchError
 from lemonade_deploy.domain.gfx import FAMILIES
@@ -39,8 +41,9 @@ def _depot() -> None:
 
     Verbs:
       lock RELEASE    read a release once and note size and sha256 of every file
-      fetch           bring the locked releases to this machine, once
-      serve           serve them to the hosts
+      fetch           bring what is locked to this machine, once
+      add-deb, add-kernel   packages for hosts without a network
+      serve           serve all of it to the hosts
       export, import  carry them to a machine without a network
       gc              remove what the lock file does not name
 
@@ -103,11 +106,11 @@ def failed(
     console: Console, envelope: Envelope, error: Exception, json_output: bool, verb: str = "lock"
 ) -> int:
     """Say what went wrong; gives the exit code."""
-    if isinstance(error, locking.Changed):
+    if isinstance(error, (locking.Changed, Contradiction)):
         found = str(error)
-        remedy = (
-            "If the new bytes are wanted, remove the entry from the lock file and lock the release again."
-        )
+        remedy = "If the new bytes are wanted, remove the entry from the lock file and do the same again."
+    elif isinstance(error, WrongBytes):
+        found, remedy = str(error), "What is there is damaged: bring it again (`depot fetch`, or the file)."
     else:
         found, remedy = getattr(error, "found", str(error)), getattr(error, "remedy", "")
     console.print(f"lemonade-deploy depot {verb}: {found}", markup=False, style="bold red")

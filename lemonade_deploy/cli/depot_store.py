@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lemonade-deploy depot fetch | serve | gc | export | import``: the depot's folder."""
+"""``lemonade-deploy depot fetch | serve``: fill the depot's folder, serve it to the hosts."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,7 +13,8 @@ from rich.console import Console
 from lemonade_deploy.cli import options
 from lemonade_deploy.cli.depot import app, failed, place
 from lemonade_deploy.cli.transfer import Shown
-from lemonade_deploy.depot import archive, fetch, lock, lockfile, pack, serve, store
+from lemonade_deploy.depot import archive, fetch, lock, lockfile, pack, packages, serve, store
+from lemonade_deploy.depot.archive import Content
 from lemonade_deploy.domain.assets import asset_url
 from lemonade_deploy.domain.bundle_fetch import WrongDigest
 from lemonade_deploy.domain.fetch import FetchError
@@ -29,22 +30,39 @@ __all__ = ["app"]
 Inventory = Annotated[str | None, typer.Option("-i", "--inventory", metavar="FILE")]
 LockFile = Annotated[Path | None, typer.Option("--lock", metavar="FILE")]
 Folder = Annotated[Path | None, typer.Option("--depot", metavar="DIR")]
-_ERRORS = (FetchError, WrongDigest, ArchiveError, LockError, lock.Changed, OSError)
+ERRORS = (
+    *(FetchError, WrongDigest, ArchiveError, LockError, OSError),
+    *(lock.Changed, packages.Contradiction, archive.WrongBytes),
+)
 
 
-def _console() -> Console:
+def make_console() -> Console:
+    """Standard error, for people."""
     return Console(stderr=True, soft_wrap=not sys.stderr.isatty(), highlight=False)
 
 
-def _wanted(path: Path, names: list[str]) -> dict[str, Release]:
-    """Releases of the lock file by full or base tag; all without names. Raises UsageError, LockError."""
-    known = lockfile.read(path)
-    if not known:
-        raise UsageError(f"{path} locks no release.", "Run `lemonade-deploy depot lock RELEASE` first.")
+def wanted(path: Path, names: list[str]) -> Content:
+    """What is locked: all of it, or the releases by full or base tag. Raises UsageError, LockError."""
+    known, debs = lockfile.read(path), lockfile.read_packages(path)
+    if not known and not debs:
+        raise UsageError(f"{path} locks nothing.", "Run `lemonade-deploy depot lock RELEASE` first.")
     for name in names:
         if not any(name in (tag, split(tag)[0]) for tag in known):
             raise UsageError(f"{path} has no release {name}.", f"It has: {', '.join(known)}.")
-    return {tag: release for tag, release in known.items() if not names or {tag, split(tag)[0]} & set(names)}
+    if not names:
+        return Content(known, debs)
+    return Content({tag: known[tag] for tag in known if {tag, split(tag)[0]} & set(names)}, {})
+
+
+def named(content: Content) -> dict[str, Any]:
+    """What is in *content*, for a document."""
+    return {"releases": list(content.releases), "packages": list(content.packages)}
+
+
+def told(content: Content) -> str:
+    """``2 release(s), 5 package file(s)``."""
+    debs = f", {len(content.packages)} package file(s)" if content.packages else ""
+    return f"{len(content.releases)} release(s){debs}"
 
 
 @app.command("fetch", cls=options.Page)
@@ -59,9 +77,9 @@ def fetch_command(
 ) -> int:
     """Usage: lemonade-deploy depot fetch [RELEASE...] [OPTIONS]
 
-    Bring the locked releases (all, or those named) to this machine, compare them
-    with the lock, and store them once more as zstd chunks for the hosts. Killed at
-    any point it goes on where it was; what is there is not fetched again.
+    Bring the locked releases (all, and packages; or those named) to this machine,
+    compare them with the lock, and store releases once more as zstd chunks for the
+    hosts. Killed at any point it goes on where it was; what is there stays.
 
       -i, --inventory FILE the lock file beside this inventory
       --lock FILE          the lock file itself (else: ./lemonade-deploy.lock)
@@ -76,17 +94,20 @@ def fetch_command(
       lemonade-deploy depot fetch -i hosts.yml
       lemonade-deploy depot fetch vllm0.22.1-rocm7.13.0 --jobs 8
     """
-    envelope, console = Envelope("depot", sys.argv[1:]), _console()
+    envelope, console = Envelope("depot", sys.argv[1:]), make_console()
     folder = depot or store.default_folder()
     try:
-        wanted = _wanted(place(inventory, lock_file), releases or [])
-        for release in wanted.values():
+        content = wanted(place(inventory, lock_file), releases or [])
+        for release in content.releases.values():
             _fetch_one(console, folder, release, base_url, jobs)
-    except _ERRORS as error:
+        with Shown(console, "packages") as shown:
+            for package in content.packages.values():
+                packages.bring(folder, package, shown, jobs)
+    except ERRORS as error:
         return failed(console, envelope, error, json_output, "fetch")
-    console.print(f"{len(wanted)} release(s) in {folder}, {store.size_of(folder):,} bytes.", markup=False)
+    console.print(f"{told(content)} in {folder}, {store.size_of(folder):,} bytes.", markup=False)
     if json_output:
-        write(envelope.document(Exit.OK, {}, depot=str(folder), releases=list(wanted)))
+        write(envelope.document(Exit.OK, {}, None, depot=str(folder), **named(content)))
     return Exit.OK
 
 
@@ -95,6 +116,12 @@ def _fetch_one(console: Console, folder: Path, release: Release, base_url: str, 
         for asset in release.assets:
             url = asset_url(base_url, release.tag, asset.name) if base_url else asset.url
             fetch.fetch(release, asset, url, folder / release.tag, shown, jobs)
+    chunked(console, folder, release)
+
+
+def chunked(console: Console, folder: Path, release: Release) -> None:
+    """Make a release's chunks, and show how far that is."""
+    with Shown(console, release.tag) as shown:
         pack.pack(folder, release, lambda done: shown("zstd chunks", done, release.size))
 
 
@@ -124,7 +151,7 @@ def serve_command(
       lemonade-deploy depot serve
       lemonade-deploy depot serve --bind 10.0.0.1 --tls-cert d.pem --tls-key d.key
     """
-    envelope, console = Envelope("depot", sys.argv[1:]), _console()
+    envelope, console = Envelope("depot", sys.argv[1:]), make_console()
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("--tls-cert and --tls-key belong together.")
     tls = (str(tls_cert), str(tls_key)) if tls_cert and tls_key else None
@@ -144,124 +171,4 @@ def serve_command(
         console.print("stopped")
     finally:
         server.server_close()
-    return Exit.OK
-
-
-@app.command("gc", cls=options.Page)
-def gc_command(
-    inventory: Inventory = None,
-    lock_file: LockFile = None,
-    depot: Folder = None,
-    check: Annotated[bool, typer.Option("-C", "--check")] = False,
-    json_output: options.Json = False,
-) -> int:
-    """Usage: lemonade-deploy depot gc [OPTIONS]
-
-    Remove what the lock file does not name from the depot; say how much it freed.
-
-      -i, --inventory FILE the lock file beside this inventory
-      --lock FILE          the lock file itself (else: ./lemonade-deploy.lock)
-      --depot DIR          folder (~/.cache/lemonade-deploy/depot)
-      -C, --check          only say what would go (exit 2)
-      --json               one document on standard output
-
-    Exit codes: 0 done, 1 failed, 2 --check found something, 64 wrong usage.
-
-    Examples:
-      lemonade-deploy depot gc -i hosts.yml --check
-      lemonade-deploy depot gc -i hosts.yml
-    """
-    envelope, console = Envelope("depot", sys.argv[1:]), _console()
-    try:
-        keep = _wanted(place(inventory, lock_file), [])
-        gone = store.collect(depot or store.default_folder(), keep.values(), check)
-    except _ERRORS as error:
-        return failed(console, envelope, error, json_output, "gc")
-    for name, size in gone:
-        console.print(f"{name}: {size:,} bytes", markup=False)
-    freed = sum(size for _name, size in gone)
-    console.print(f"{'Would free' if check else 'Freed'} {freed:,} bytes.", markup=False)
-    code = Exit.CHANGES if check and gone else Exit.OK
-    if json_output:
-        write(envelope.document(code, {}, removed=[name for name, _size in gone], freed_bytes=freed))
-    return code
-
-
-@app.command("export", cls=options.Page)
-def export_command(
-    target: Annotated[Path, typer.Argument(metavar="FILE")],
-    inventory: Inventory = None,
-    lock_file: LockFile = None,
-    depot: Folder = None,
-    json_output: options.Json = False,
-) -> int:
-    """Usage: lemonade-deploy depot export FILE [OPTIONS]
-
-    Write the locked releases and the lock into one tar file, for a controller
-    without a network. `depot fetch` must have brought them.
-
-      -i, --inventory FILE the lock file beside this inventory
-      --lock FILE          the lock file itself (else: ./lemonade-deploy.lock)
-      --depot DIR          folder (~/.cache/lemonade-deploy/depot)
-      --json               one document on standard output
-
-    Exit codes: 0 written, 1 failed, 64 wrong usage.
-
-    Examples:
-      lemonade-deploy depot export bundles.tar -i hosts.yml
-      lemonade-deploy depot import bundles.tar -i hosts.yml
-    """
-    envelope, console = Envelope("depot", sys.argv[1:]), _console()
-    folder = depot or store.default_folder()
-    try:
-        wanted = _wanted(place(inventory, lock_file), [])
-        lacking = archive.missing(folder, wanted)
-        if lacking:
-            raise FetchError(f"{folder} lacks {', '.join(lacking)}.", "Run `lemonade-deploy depot fetch`.")
-        size = archive.export(folder, wanted, target)
-    except _ERRORS as error:
-        return failed(console, envelope, error, json_output, "export")
-    console.print(f"{target}: {len(wanted)} release(s), {size:,} bytes.", markup=False)
-    if json_output:
-        write(envelope.document(Exit.OK, {}, file=str(target), bytes=size, releases=list(wanted)))
-    return Exit.OK
-
-
-@app.command("import", cls=options.Page)
-def import_command(
-    source: Annotated[Path, typer.Argument(metavar="FILE")],
-    inventory: Inventory = None,
-    lock_file: LockFile = None,
-    depot: Folder = None,
-    json_output: options.Json = False,
-) -> int:
-    """Usage: lemonade-deploy depot import FILE [OPTIONS]
-
-    Put the releases of an exported file into the depot, compared with the lock in
-    it, and add them to the lock file. A release that is locked already with other
-    bytes is an error that shows both.
-
-      -i, --inventory FILE the lock file beside this inventory
-      --lock FILE          the lock file itself (else: ./lemonade-deploy.lock)
-      --depot DIR          folder (~/.cache/lemonade-deploy/depot)
-      --json               one document on standard output
-
-    Exit codes: 0 done, 1 failed or other bytes than locked, 64 wrong usage.
-
-    Examples:
-      lemonade-deploy depot import bundles.tar -i hosts.yml
-      lemonade-deploy depot import /media/stick/bundles.tar --depot /srv/depot
-    """
-    envelope, console = Envelope("depot", sys.argv[1:]), _console()
-    folder, path = depot or store.default_folder(), place(inventory, lock_file)
-    try:
-        found, locked = archive.bring_in(source, folder, lockfile.read(path))
-        for release in found.values():
-            pack.pack(folder, release)
-        lockfile.write(path, locked)
-    except _ERRORS as error:
-        return failed(console, envelope, error, json_output, "import")
-    console.print(f"{', '.join(found)}: in {folder}, locked in {path}.", markup=False)
-    if json_output:
-        write(envelope.document(Exit.OK, {}, depot=str(folder), releases=list(found)))
     return Exit.OK

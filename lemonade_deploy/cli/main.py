@@ -13,7 +13,18 @@ from typing import Annotated
 import typer
 
 from lemonade_deploy import __version__
-from lemonade_deploy.cli import bench, demo, depot_store, doctor, lab, rollback, run, verify
+from lemonade_deploy.cli import (
+    bench,
+    demo,
+    depot_carry,
+    depot_debs,
+    depot_store,
+    doctor,
+    lab,
+    rollback,
+    run,
+    verify,
+)
 from lemonade_deploy.cli.options import GroupPage
 from lemonade_deploy.envelope import Envelope, write, written
 from lemonade_deploy.errors import UsageError
@@ -34,7 +45,9 @@ rollback.register(app)
 bench.register(app)
 demo.register(app)
 app.add_typer(lab.app, name="lab")
-app.add_typer(depot_store.app, name="depot")
+for part in (depot_store, depot_debs, depot_carry):
+    depot = part.app  # one group, whose verbs stand in three files
+app.add_typer(depot, name="depot")
 
 # What the parser makes of a KeyboardInterrupt.
 _PARSERS_CTRL_C = 130

@@ -29,12 +29,24 @@ _NUMBER = struct.Struct("<Q")
 Progress = Callable[[str, int, int | None], None]
 
 
+class OtherBytes(Exception):
+    """A whole file arrived and is not the wanted one."""
+
+    def __init__(self, digest: str) -> None:
+        self.digest = digest
+        super().__init__(digest)
+
+
+def _silent(_name: str, _done: int, _size: int | None) -> None:
+    """Tell nobody."""
+
+
 def fetch(
     release: Release,
     asset: Asset,
     url: str,
     folder: Path,
-    progress: Progress = lambda _name, _done, _size: None,
+    progress: Progress = _silent,
     jobs: int = JOBS,
     policy: Policy | None = None,
 ) -> Path:
@@ -42,20 +54,39 @@ def fetch(
 
     Raises WrongDigest, FetchError, OSError.
     """
+    try:
+        return bring(asset, url, folder, progress, jobs, policy)
+    except OtherBytes as other:
+        raise WrongDigest(release, asset, asset.size, other.digest, url) from other
+
+
+def bring(
+    asset: Asset,
+    url: str,
+    folder: Path,
+    progress: Progress = _silent,
+    jobs: int = JOBS,
+    policy: Policy | None = None,
+) -> Path:
+    """The same for a file of no release. Raises OtherBytes, FetchError, OSError."""
     target = folder / asset.name
     if target.is_file() and target.stat().st_size == asset.size:
         return target
     folder.mkdir(parents=True, exist_ok=True)
     partial, notes = folder / (asset.name + PARTIAL), folder / (asset.name + PROGRESS)
-    _Ranges(asset, url, partial, notes, progress, policy or Policy()).run(jobs)
-    digest = _digest(partial)
-    if digest != asset.sha256:
-        partial.unlink()
+    digest = ""
+    for _attempt in range(2):  # once more from its start: it, or what an earlier run left, may be damaged
+        if not partial.exists():
+            notes.unlink(missing_ok=True)
+        _Ranges(asset, url, partial, notes, progress, policy or Policy()).run(jobs)
+        digest = _digest(partial)
+        if digest == asset.sha256:
+            partial.replace(target)
+            notes.unlink()
+            return target
         notes.unlink()
-        raise WrongDigest(release, asset, asset.size, digest, url)
-    partial.replace(target)
-    notes.unlink()
-    return target
+        partial.unlink()
+    raise OtherBytes(digest)
 
 
 def _digest(path: Path) -> str:

@@ -7,9 +7,12 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
+from lemonade_deploy.depot import packages
+from lemonade_deploy.depot.packages import Package
 from lemonade_deploy.domain.lock import FILE_NAME, LockError, Release, document, parse
 
 _HEADER = """\
@@ -27,22 +30,48 @@ def beside(inventory: str) -> Path:
 
 def read(path: Path) -> dict[str, Release]:
     """The releases in a lock file; none where there is no file. Raises LockError, OSError."""
+    return parse(content, str(path)) if (content := _content(path)) is not None else {}
+
+
+def read_packages(path: Path) -> dict[str, Package]:
+    """The packages in a lock file; none where there is no file. Raises LockError, OSError."""
+    content = _content(path)
+    return packages_of(content, str(path)) if content is not None else {}
+
+
+def packages_of(content: Any, file: str) -> dict[str, Package]:
+    """The packages in a lock file's parsed content. Raises LockError."""
+    return packages.parse(content.get("packages", {}), file) if isinstance(content, Mapping) else {}
+
+
+def _content(path: Path) -> Any:
     if not path.exists():
-        return {}
+        return None
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise LockError(str(path), "", f"is no YAML: {error}") from error
-    return parse(content, str(path))
+    return {} if content is None else content
 
 
-def write(path: Path, releases: Mapping[str, Release]) -> None:
-    """Replace the lock file in one step. Raises OSError."""
-    text = _HEADER + yaml.safe_dump(document(releases), sort_keys=False, width=1000)
+def text(releases: Mapping[str, Release], locked: Mapping[str, Package]) -> str:
+    """A lock file's YAML."""
+    content = document(releases)
+    if locked:
+        content["packages"] = packages.document(locked.values())
+    return yaml.safe_dump(content, sort_keys=False, width=1000)
+
+
+def write(path: Path, releases: Mapping[str, Release], locked: Mapping[str, Package] | None = None) -> None:
+    """Replace the lock file in one step; packages that it has stay, unless others are *locked*.
+
+    Raises LockError, OSError.
+    """
+    content = _HEADER + text(releases, read_packages(path) if locked is None else locked)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{FILE_NAME}-")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
+            stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         Path(temporary).chmod(0o644)

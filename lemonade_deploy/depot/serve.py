@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serve a depot on the LAN: GET, HEAD and ranges of finished files, behind a token, TLS if wanted."""
+"""Serve a depot on the LAN: GET, HEAD and ranges of finished files, TLS if wanted.
+
+Releases are behind a token. Packages are not: what fetches them (a kernel's mirror, lemond's .deb)
+sends none, and hosts judge them by signature or digest.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,9 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
-from lemonade_deploy.depot.store import PARTIAL, PROGRESS, TOKEN
+from lemonade_deploy.depot.store import PARTIAL, PROGRESS, SHELVES, TOKEN
 
 PORT = 13380
 IDLE = 60  # seconds after which a silent connection is closed
@@ -80,13 +84,19 @@ class Handler(BaseHTTPRequestHandler):
         self._said(f"{self.client_address[0]} {format % args}")
 
     def _answer(self, body: bool) -> None:
+        parts = [unquote(part) for part in urlsplit(self.path).path.strip("/").split("/")]
         given = self.headers.get("Authorization", "")
-        if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+        if parts[0] not in SHELVES and not hmac.compare_digest(
+            given.encode(), f"Bearer {self._token}".encode()
+        ):
             self._refuse(401)
             return
-        path = self._file()
+        path = self._file(parts)
         if path is None:
             self._refuse(404)
+            return
+        if path.is_dir():
+            self._page(path, body)
             return
         with path.open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size
@@ -116,15 +126,34 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
         self.connection.sendfile(stream, stream.tell(), left) if left else None
 
-    def _file(self) -> Path | None:
-        """The file that is asked for: TAG/NAME, finished, and really below the folder."""
-        parts = [unquote(part) for part in urlsplit(self.path).path.strip("/").split("/")]
-        if len(parts) != 2 or not all(_NAME.fullmatch(part) for part in parts):
+    def _file(self, parts: list[str]) -> Path | None:
+        """What is asked for: TAG/NAME or something on a shelf, finished, and really below the folder."""
+        shelf = parts[0] in SHELVES
+        if not (len(parts) == 2 or (shelf and len(parts) <= 4)) or not all(map(_NAME.fullmatch, parts)):
             return None
         path = self._folder.joinpath(*parts)
-        if path.name.endswith((PARTIAL, PROGRESS)) or path.is_symlink() or not path.is_file():
+        if path.name.endswith((PARTIAL, PROGRESS)) or path.resolve() != self._folder.resolve().joinpath(
+            *parts
+        ):
             return None
-        return path
+        if shelf and path.is_dir():
+            page = path / "index.html"
+            return page if page.is_file() else path
+        return path if path.is_file() else None
+
+    def _page(self, folder: Path, body: bool) -> None:
+        """A list of links, as a mirror of kernel.ubuntu.com has it."""
+        names = [entry.name + ("/" if entry.is_dir() else "") for entry in sorted(folder.iterdir())]
+        rows = [
+            f'<a href="{quote(name)}">{name}</a>' for name in names if not name.endswith((PARTIAL, PROGRESS))
+        ]
+        text = "\n".join(["<!DOCTYPE html>", *rows, ""]).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        if body:
+            self.wfile.write(text)
 
     def _refuse(self, status: int) -> None:
         self.send_response(status)

@@ -136,6 +136,7 @@ def parse(document: Any, file: str = FILE_NAME) -> dict[str, Release]:
     if schema != SCHEMA:
         raise LockError(file, "schema", f"expected {SCHEMA!r}, found {schema!r}")
     releases = _Reader(top.get("releases", dict), file, "releases")
+    top.seen.add("packages")  # of the controller's depot; hosts have other vouchers for them
     top.end()
     return {str(tag): _release(str(tag), value, file) for tag, value in releases.value.items()}
 
