@@ -86,6 +86,9 @@ class Display(AbstractContextManager["Display"]):
     def ended(self, host: HostRun, step: Step, outcome: str, changes: list[dict[str, str]]) -> None:
         """See events.Listener."""
 
+    def progress(self, host: HostRun) -> None:
+        """See events.Listener."""
+
     def notice(self, text: str) -> None:
         """Ansible's own lines: warnings and errors always, the rest with -v."""
         if self.verbosity or any(word in text for word in ("[WARNING]", "[ERROR]", "ERROR!")):
@@ -124,8 +127,13 @@ class PlainDisplay(Display):
             step = host.step
             count = int(step.elapsed // self._heartbeat) if step else 0
             if step and count > self._beats.get(host.name, 0):
-                self._line(host, f"{step.layer}: {step.task}: {elapsed(step)}")
+                self._line(host, f"{step.layer}: {step.detail or step.task}: {elapsed(step)}")
             self._beats[host.name] = count
+
+    def progress(self, host: HostRun) -> None:
+        """Each sign that a task gives of itself; they come seconds apart."""
+        if host.step:
+            self._line(host, f"{host.step.layer}: {host.step.detail}")
 
     def started(self, host: HostRun) -> None:
         """Name a layer once a host; every task with -v."""
@@ -203,7 +211,8 @@ class LiveDisplay(Display):
 
 def _live_row(host: HostRun) -> tuple[Text, Text, Text, Text]:
     if host.step:
-        name, layer, task = Text(host.name, "bold"), Text(host.step.layer, "cyan"), Text(host.step.task)
+        words = host.step.detail or host.step.task
+        name, layer, task = Text(host.name, "bold"), Text(host.step.layer, "cyan"), Text(words)
         return name, layer, task, Text(elapsed(host.step))
     status = host.status
     text = "waiting" if status == "skipped" else status

@@ -23,6 +23,9 @@ _RESULT_EVENTS = {
 }
 
 
+PROGRESS = "[PROGRESS] "  # as the action plugin lemonade_model writes it
+
+
 class Listener(Protocol):
     """What a console is told while a run goes on."""
 
@@ -34,6 +37,9 @@ class Listener(Protocol):
 
     def ended(self, host: HostRun, step: Step, outcome: str, changes: list[dict[str, str]]) -> None:
         """A step ended: ``outcome`` is ok, changed, failed, unreachable or skipped."""
+
+    def progress(self, host: HostRun) -> None:
+        """The host's step said how far it is (``host.step.detail``)."""
 
     def notice(self, text: str) -> None:
         """A line that belongs to no host (Ansible's own warnings and errors)."""
@@ -83,7 +89,21 @@ class Collector:
         name = str(data.get("host"))
         return self.hosts.setdefault(name, HostRun(name))
 
+    def _progress(self, text: str) -> bool:
+        """Take ``[PROGRESS] HOST how far it is``, which a task of ours says; whether it was one."""
+        told = text.strip().removeprefix(PROGRESS)
+        if told == text.strip():
+            return False
+        name, _space, detail = told.partition(" ")
+        host = self.hosts.get(name)
+        if host is not None and host.step is not None:
+            host.step.detail = " ".join(detail.split())
+            self._listener.progress(host)
+        return True
+
     def _text(self, text: str) -> None:
+        if self._progress(text):
+            return
         if text.strip() and "User interrupted execution" not in text:  # we say that ourselves
             self.output.append(text)
             # What is said before a play starts ends in UsageError, which tells it.

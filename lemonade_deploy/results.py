@@ -35,12 +35,16 @@ INFERENCE_KEYS = (
 
 @dataclass
 class Step:
-    """The task a host is at. ``started`` is monotonic; ``limit`` is in seconds, where known."""
+    """The task a host is at. ``started`` is monotonic; ``limit`` is in seconds, where known.
+
+    ``detail``: how far it is, where the task says so.
+    """
 
     layer: str
     task: str
     started: float = field(default_factory=time.monotonic)
     limit: float | None = None
+    detail: str = ""
 
     @property
     def elapsed(self) -> float:

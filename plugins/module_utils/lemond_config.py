@@ -196,3 +196,10 @@ def read_secret(host: Host, name: str) -> str:
     """A secret out of the environment file, "" where it is not set."""
     match = re.search(rf'^{name}="(.*)"$', host.read(paths.LEMOND_SECRETS) or "", re.MULTILINE)
     return re.sub(r"\\(.)", r"\1", match[1]) if match else ""
+
+
+def read_plain(host: Host, path: str, name: str) -> str:
+    """A variable of somebody else's environment file (systemd.exec(5)), "" where it is not set."""
+    found = re.findall(rf"^\s*{name}=(.*)$", host.read(path) or "", re.MULTILINE)
+    value = found[-1].strip() if found else ""
+    return value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'" else value

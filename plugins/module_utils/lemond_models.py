@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that lemond shall have: registered, downloaded, with their options, and loaded."""
+"""Models that lemond shall have: what is wanted, what it knows of them, and loading them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
 
-from . import lemond_log
-from .change import Call, Change
+from . import hub_cache, lemond_log
 from .host import Host
 from .lemond_api import Lemond, LemondUnreachable
 from .lemond_config import STATE_DIR
-from .lemond_service import HF_HOME
 from .module import Refused
-
-LAYER = "models"
-_WEIGHTS = (".safetensors", ".bin", ".gguf")
 
 # lemond's own vLLM models and their checkpoints (server_models.json:2283-2413, lemonade e385039). Only for
 # plans on a host without a running lemond; a running one is asked.
@@ -104,18 +98,12 @@ def known_on_disk(host: Host, wanted: Wanted) -> Known | None:
         checkpoint, recipe = str(registered.get("checkpoint", "")), str(registered.get("recipe", ""))
     else:
         checkpoint, recipe = BUILT_IN.get(wanted.name, ""), wanted.recipe
-    return Known(checkpoint, recipe, on_disk(host, checkpoint), options)
+    return Known(checkpoint, recipe, hub_cache.complete(host, checkpoint), options)
 
 
 def on_disk(host: Host, checkpoint: str) -> bool:
-    """Whether the hub cache holds weights of a checkpoint."""
-    if not checkpoint:
-        return False
-    snapshots = f"{HF_HOME}/hub/models--{checkpoint.partition(':')[0].replace('/', '--')}/snapshots"
-    return any(
-        any(name.endswith(_WEIGHTS) for name in host.listdir(f"{snapshots}/{revision}"))
-        for revision in host.listdir(snapshots)
-    )
+    """Whether the hub cache holds a checkpoint, whole."""
+    return hub_cache.complete(host, checkpoint)
 
 
 def _json(host: Host, path: str) -> dict[str, Any]:
@@ -126,7 +114,14 @@ def _json(host: Host, path: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-# --- the plan ----------------------------------------------------------------------
+def origin(wanted: Wanted, known: Known | None) -> tuple[str, str]:
+    """Checkpoint and recipe of a model: its own, else what lemond says, else the built-in one's."""
+    if wanted.checkpoint or known is None:
+        return wanted.checkpoint or BUILT_IN.get(wanted.name, ""), wanted.recipe
+    return known.checkpoint, known.recipe or wanted.recipe
+
+
+# --- names -------------------------------------------------------------------------
 
 
 def check_names(wanted: Iterable[Wanted], offered: Sequence[str]) -> None:
@@ -143,63 +138,6 @@ def check_names(wanted: Iterable[Wanted], offered: Sequence[str]) -> None:
                 "Correct models_wanted, or give it a checkpoint (organisation/name) to register it. "
                 "lemond hides models that do not fit into this machine's memory.",
             )
-
-
-def plan(
-    wanted: Sequence[Wanted],
-    known: Mapping[str, Known | None],
-    client: Lemond,
-    pull_timeout: float,
-    stored: Mapping[str, bool],
-) -> list[Change]:
-    """Registrations, downloads and options. Loading is no change: it leaves nothing on the disk.
-
-    ``stored`` tells by checkpoint whether its files are there already, for models not registered yet.
-    """
-    changes = []
-    for model in wanted:
-        current = known.get(model.name)
-        if model.checkpoint and (
-            current is None or (current.checkpoint, current.recipe) != (model.checkpoint, model.recipe)
-        ):
-            changes.append(_change(model, "register", model.checkpoint, client))
-            downloaded = stored.get(model.checkpoint, False)
-        else:
-            downloaded = current is not None and current.downloaded
-        if not downloaded:
-            changes.append(_change(model, "pull", model.checkpoint, client, pull_timeout))
-        saved = current.options if current else {}
-        if any(saved.get(key) != value for key, value in model.options.items()):
-            detail = ", ".join(f"{key}={value}" for key, value in model.options.items())
-            changes.append(_change(model, "configure", detail, client))
-    return changes
-
-
-def _change(model: Wanted, action: str, detail: str, client: Lemond, timeout: float = 60) -> Change:
-    path, body = {
-        "register": (
-            "/v1/models/register",
-            {"model_name": model.name, "checkpoint": model.checkpoint, "recipe": model.recipe},
-        ),
-        "pull": ("/v1/pull", {"model_name": model.name, "stream": False}),
-        "configure": (f"/v1/models/{quote(model.name, safe='')}/options", model.options),
-    }[action]
-
-    def apply(_host: Host) -> None:
-        try:
-            answer = client.post(path, body, timeout)
-        except LemondUnreachable as error:
-            raise Refused(f"{model.name}: {action}: {error}", "See `journalctl -u lemond -n 50`.") from error
-        if not answer.ok:
-            raise Refused(f"{model.name}: {action}: {answer.error}", _pull_remedy(answer.error))
-
-    return Change(LAYER, f"model {model.name}", action, detail, operations=(Call(apply),))
-
-
-def _pull_remedy(error: str) -> str:
-    if "not found or not accessible" in error or "401" in error or "403" in error:
-        return "Check the checkpoint's name; a gated model needs its licence and lemonade_server_hf_token."
-    return "See `journalctl -u lemond -n 50`."
 
 
 # --- loading -------------------------------------------------------------------------

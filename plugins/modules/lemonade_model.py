@@ -10,6 +10,11 @@ short_description: Have models in Lemonade Server, loaded and warm
 version_added: "0.1.0"
 description:
   - Registers models that carry a checkpoint, downloads what is missing, saves their options, and loads them.
+  - Before anything is downloaded it is checked that each model exists, may be had, is known to the active
+    bundle's transformers and vLLM, and fits into memory and disk.
+  - Downloads for the recipe vllm go on where they broke, also those of an earlier run.
+  - Takes back options that it saved with a model earlier and that O(models) no longer holds.
+  - Sets up a unit that loads the first model after each start of lemond.
   - Loads every model that was changed, and the first one last, so that it is the one that stays warm.
     Loading counts as no change.
   - Where a load fails, the failure names the line of the engine's log that tells why.
@@ -47,6 +52,34 @@ options:
       host, as the lemond that runs now may see other models.
     type: bool
     default: false
+  hub_url:
+    description: Address of the model hub, or of a mirror that behaves like it (C(HF_ENDPOINT)).
+    type: str
+    default: https://huggingface.co
+  folder:
+    description: >-
+      Folder on the host that holds models (C(ORG/NAME/), or a copied hub cache); taken instead of the hub.
+    type: str
+    default: ""
+  gtt_pages:
+    description: Pages of 4 KiB that the GPU may map after the next boot, where that was changed.
+    type: int
+  stage:
+    description: >-
+      V(files) stops before loading, V(load) only loads (and has nothing else to change), V(all) does both.
+    type: str
+    choices: [all, files, load]
+    default: all
+  slice:
+    description: >-
+      Seconds after which a download returns RV(more) and RV(progress); the next call goes on. 0 for never.
+    type: int
+    default: 0
+  fresh:
+    description: Names of models to load anew, as their options were changed.
+    type: list
+    elements: str
+    default: []
   load_timeout:
     description: Seconds that one load may take.
     type: int
@@ -111,6 +144,24 @@ models:
     load_seconds:
       description: How long the load took; 0 where it was loaded already.
       type: float
+more:
+  description: That a download is not complete yet, as its slice of time is over.
+  returned: success
+  type: bool
+progress:
+  description: How far a download is, where RV(more).
+  returned: success
+  type: dict
+  contains:
+    done:
+      description: Bytes that are there.
+      type: int
+    total:
+      description: Bytes of the whole model.
+      type: int
+    file:
+      description: The file that is downloaded.
+      type: str
 load_seconds:
   description: Seconds that the load of the first model took; null where it was loaded already.
   returned: success
@@ -120,11 +171,12 @@ load_seconds:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.lemonade.deploy.plugins.module_utils import engine, lemond_config, lemond_models
-from ansible_collections.lemonade.deploy.plugins.module_utils.change import Change
+from ansible_collections.lemonade.deploy.plugins.module_utils import hub_cache, lemond_config, model_plan
 from ansible_collections.lemonade.deploy.plugins.module_utils.host import Host
+from ansible_collections.lemonade.deploy.plugins.module_utils.hub import DEFAULT_URL
 from ansible_collections.lemonade.deploy.plugins.module_utils.lemond_api import Lemond
-from ansible_collections.lemonade.deploy.plugins.module_utils.module import Refused, run_module
+from ansible_collections.lemonade.deploy.plugins.module_utils.model_run import Models
+from ansible_collections.lemonade.deploy.plugins.module_utils.module import run_module
 
 ARGUMENTS: dict[str, Any] = {
     "models": {
@@ -141,60 +193,35 @@ ARGUMENTS: dict[str, Any] = {
     },
     "endpoint": {"type": "str", "default": ""},
     "pending": {"type": "bool", "default": False},
+    "hub_url": {"type": "str", "default": DEFAULT_URL},
+    "folder": {"type": "str", "default": ""},
+    "gtt_pages": {"type": "int"},
+    "stage": {"type": "str", "choices": ["all", "files", "load"], "default": "all"},
+    "slice": {"type": "int", "default": 0},
+    "fresh": {"type": "list", "elements": "str", "default": []},
     "load_timeout": {"type": "int", "default": 1800},
     "pull_timeout": {"type": "int", "default": 14400},
 }
 
 
-def load_all(
-    host: Host, client: Lemond, wanted: list[lemond_models.Wanted], changes: list[Change], timeout: float
-) -> dict[str, Any]:
-    """Load what was changed, the first model last; see DOCUMENTATION."""
-    changed = {change.object for change in changes}
-    bundle = engine.active_bundle(host)
-    loaded = [
-        lemond_models.load(host, client, model, timeout, bundle, f"model {model.name}" in changed)
-        for model in reversed(wanted)
-        if model is wanted[0] or f"model {model.name}" in changed
-    ]
-    return {
-        "models": [{"name": one.name, "load_seconds": one.seconds} for one in loaded],
-        "load_seconds": None if not loaded or loaded[-1].already else loaded[-1].seconds,
-    }
-
-
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    given = module.params
     host = Host()
     client = Lemond(
-        given["endpoint"] or lemond_config.read_endpoint(host),
+        module.params["endpoint"] or lemond_config.read_endpoint(host),
         lemond_config.read_secret(host, "LEMONADE_API_KEY"),
     )
-    wanted = [lemond_models.wanted_from(entry) for entry in given["models"]]
-
-    def plan() -> list[Change]:
-        alive = not (module.check_mode and given["pending"]) and client.alive()
-        if not alive and not module.check_mode:
-            raise Refused(
-                f"lemond does not answer at {client.endpoint}.", "Run the role lemonade_server first."
-            )
-        if alive:
-            known = {model.name: lemond_models.known_to(client, model) for model in wanted}
-            offered = [name for name, value in known.items() if value] + client.model_names()
-            lemond_models.check_names(wanted, offered)
-        else:
-            known = {model.name: lemond_models.known_on_disk(host, model) for model in wanted}
-        stored = {model.checkpoint: lemond_models.on_disk(host, model.checkpoint) for model in wanted}
-        return lemond_models.plan(wanted, known, client, given["pull_timeout"], stored)
-
-    def extra(changes: list[Change]) -> dict[str, Any]:
-        if module.check_mode or not wanted:
-            return {"models": [], "load_seconds": None}
-        return load_all(host, client, wanted, changes, given["load_timeout"])
-
-    run_module(module, lemond_models.LAYER, plan, host, extra)
+    models = Models(module.params, bool(module.check_mode), host, client)
+    try:
+        run_module(module, model_plan.LAYER, models.plan, host, models.load)
+    except hub_cache.OutOfTime as over:
+        module.exit_json(
+            changed=True,
+            changes=[change.public() for change in models.planned],
+            more=True,
+            progress={"done": over.done, "total": over.total, "file": over.path},
+        )
 
 
 if __name__ == "__main__":

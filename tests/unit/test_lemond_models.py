@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lemonade_deploy.domain import lemond_models as models
+from lemonade_deploy.domain import model_plan
 from lemonade_deploy.domain.host import Host
 from lemonade_deploy.domain.lemond_api import Lemond
 from lemonade_deploy.domain.lemond_config import STATE_DIR
@@ -22,7 +23,8 @@ BUILT_IN = models.wanted_from({"name": "Qwen3.5-0.8B-FP16-vLLM"})
 def actions(
     wanted: models.Wanted, known: models.Known | None, stored: dict[str, bool] | None = None
 ) -> list[str]:
-    changes = models.plan([wanted], {wanted.name: known}, CLIENT, 60, stored or {})
+    files = model_plan.Files(stored or {})
+    changes = model_plan.plan([wanted], {wanted.name: known}, CLIENT, 60, files)
     assert {change.object for change in changes} <= {f"model {wanted.name}"}
     return [change.action for change in changes]
 

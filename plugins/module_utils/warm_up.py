@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The unit that loads the first wanted model whenever lemond has started: after a reboot, a crash, an update.
+
+lemond itself loads a model at the first request, and that one would wait for minutes.
+"""
+
+from __future__ import annotations
+
+from . import paths
+from .change import Change, Command, WriteFile
+from .host import Host
+
+UNIT = "lemonade-deploy-warm.service"
+UNIT_FILE = f"/etc/systemd/system/{UNIT}"
+SCRIPT_FILE = paths.PREFIX + "/bin/lemond-warm"
+MODEL_FILE = paths.CONFIG_DIR + "/warm-model"
+LAYER = "models"
+WAIT = 60  # s until lemond answers
+
+_SCRIPT = """#!/usr/bin/python3 -I
+# Written by lemonade-deploy (role models): loads the model that stays warm.
+# The API key comes from the environment, which systemd reads out of a file that only root can read.
+import json, os, sys, time, urllib.error, urllib.request
+
+settings = json.load(open("@DEFAULTS@"))
+host = settings.get("host", "127.0.0.1")
+host = {"0.0.0.0": "127.0.0.1", "::": "::1", "localhost": "127.0.0.1"}.get(host, host)
+base = "http://%s:%d" % ("[" + host + "]" if ":" in host else host, settings.get("port", 13305))
+model = open("@MODEL@").read().strip()
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def ask(path, body=None, timeout=10.0):
+    headers = {"Content-Type": "application/json"}
+    if os.environ.get("LEMONADE_API_KEY"):
+        headers["Authorization"] = "Bearer " + os.environ["LEMONADE_API_KEY"]
+    data = None if body is None else json.dumps(body).encode()
+    with opener.open(urllib.request.Request(base + path, data, headers), timeout=timeout) as answer:
+        return json.load(answer)
+
+
+until = time.monotonic() + @WAIT@
+while True:
+    try:
+        ask("/live")
+        break
+    except OSError as error:
+        if time.monotonic() > until:
+            sys.exit("lemond does not answer at %s: %s" % (base, error))
+        time.sleep(0.5)
+if ask("/v1/health").get("all_models_loaded"):
+    print("a model is loaded already")
+    sys.exit()
+began = time.monotonic()
+print("loading %s; a first load compiles kernels and can take many minutes" % model, flush=True)
+try:
+    ask("/v1/load", {"model_name": model}, @LIMIT@)
+except urllib.error.HTTPError as error:
+    sys.exit("%s does not load: %s" % (model, error.read().decode("utf-8", "replace")[:400]))
+except OSError as error:
+    sys.exit("%s was not loaded after %d s: %s" % (model, time.monotonic() - began, error))
+print("%s is loaded after %.0f s" % (model, time.monotonic() - began))
+"""
+
+_UNIT_TEXT = f"""\
+# Written by lemonade-deploy (role models): a model is warm again after each start of lemond.
+[Unit]
+Description=Load the model that stays warm in Lemonade Server
+After=lemond.service
+PartOf=lemond.service
+
+[Service]
+Type=oneshot
+ExecStart={SCRIPT_FILE}
+EnvironmentFile=-/etc/default/lemond
+EnvironmentFile=-{paths.LEMOND_SECRETS}
+TimeoutStartSec=infinity
+DynamicUser=yes
+NoNewPrivileges=yes
+CapabilityBoundingSet=
+ProtectSystem=strict
+ProtectHome=yes
+PrivateDevices=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+ProtectControlGroups=yes
+ProtectClock=yes
+ProtectHostname=yes
+RestrictAddressFamilies=AF_INET AF_INET6
+RestrictNamespaces=yes
+RestrictRealtime=yes
+LockPersonality=yes
+MemoryDenyWriteExecute=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+
+[Install]
+WantedBy=lemond.service
+"""
+
+
+def script(limit: int) -> str:
+    """The script; ``limit`` in seconds is for one load."""
+    text = _SCRIPT.replace("@DEFAULTS@", paths.LEMOND_DEFAULTS).replace("@MODEL@", MODEL_FILE)
+    return text.replace("@WAIT@", str(WAIT)).replace("@LIMIT@", f"{limit:.1f}")
+
+
+def plan(host: Host, model: str, limit: int) -> list[Change]:
+    """Files and link of the unit. Nothing is started: the role has loaded the model itself."""
+    wanted = {
+        SCRIPT_FILE: (script(limit), 0o755),
+        MODEL_FILE: (model + "\n", 0o644),
+        UNIT_FILE: (_UNIT_TEXT, 0o644),
+    }
+    current = {path: host.read(path) for path in wanted}
+    link = f"/etc/systemd/system/lemond.service.wants/{UNIT}"
+    different = [path for path, (text, _mode) in wanted.items() if current[path] != text]
+    if not different and host.exists(link):
+        return []
+    operations = [WriteFile(path, *wanted[path]) for path in different]
+    enable = (Command(("systemctl", "daemon-reload")), Command(("systemctl", "enable", "-q", UNIT)))
+    return [
+        Change(
+            LAYER,
+            "warm-up after a start of lemond",
+            "set up",
+            f"{UNIT} loads {model}",
+            "".join(current[path] or "" for path in different),
+            "".join(wanted[path][0] for path in different),
+            (*operations, *enable),
+        )
+    ]
