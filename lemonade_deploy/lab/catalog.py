@@ -23,7 +23,6 @@ HOSTNAMES = (
     "github.com",
     "api.github.com",
     "raw.githubusercontent.com",
-    "kernel.ubuntu.com",
     "huggingface.co",
 )
 CODENAME = "noble"
