@@ -32,3 +32,5 @@ class Boot:
     cmdline: str
     driver: Driver | None
     reason: str  # why this driver, or why none
+    network: bool = True  # False: the kernel has no driver for the machine's NIC
+    resets: tuple[str, ...] = ()  # why earlier attempts of this power-up ended in a reset

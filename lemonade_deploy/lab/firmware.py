@@ -26,6 +26,9 @@ from .state import read_json, write_json
 PANIC_TRIES = 5
 MES_FILE = "gc_11_5_1_mes_2.bin"
 FIRMWARE_FOLDERS = ("lib/firmware/updates/amdgpu", "lib/firmware/amdgpu")
+# A simulated kernel that does what its image says (a text anywhere in it): stops before PID 1, or
+# comes up without a driver for the NIC.
+PANICS, NO_NETWORK = b"lab: panics", b"lab: no network"
 AMDGPU_DEFAULTS = {"cwsr_enable": "1", "gttsize": "-1", "noretry": "-1"}
 
 
@@ -56,6 +59,7 @@ def last_boot(host: Host) -> Boot | None:
     if raw is None:
         return None
     driver = raw.pop("driver")
+    raw["resets"] = tuple(raw.get("resets", ()))
     if driver is not None:
         driver["gfx"] = tuple(driver["gfx"])
     return Boot(**raw, driver=None if driver is None else Driver(**driver))
@@ -63,31 +67,36 @@ def last_boot(host: Host) -> Boot | None:
 
 def power_up(root: Path, hardware: Hardware) -> Boot:
     """From reset to a running kernel; panics with ``panic=N`` go round again. Raises Stuck."""
+    resets: list[str] = []
     for _try in range(PANIC_TRIES):
         grub = Grub(root)
         grub.read()
         chosen = grub.choose()
         try:
-            return _start(root, hardware, chosen)
+            return replace(_start(root, hardware, chosen), resets=tuple(resets))
         except Panicked as panic:
             if panic.seconds == 0:
                 raise Stuck(f"{chosen.path}: {panic}") from None
-            reason = str(panic)
-    raise Stuck(f"resets for ever: {reason}")
+            resets.append(f"{chosen.path}: {panic}")
+    raise Stuck(f"resets for ever: {resets[-1]}")
 
 
 def _start(root: Path, hardware: Hardware, chosen: Chosen) -> Boot:
     kernel = chosen.kernel.rpartition("/vmlinuz-")[2]
     cmdline = f"BOOT_IMAGE={chosen.kernel} {chosen.arguments}".strip()
-    seconds = re.search(r"(?:^| )panic=(\d+)", cmdline)
+    given = re.findall(r"(?:^| )panic=(\d+)", cmdline)
+    seconds = int(given[-1]) if given else 0  # the last one counts
+    image = (root / chosen.kernel.rpartition(")")[2].lstrip("/")).read_bytes()
+    if PANICS in image:
+        raise Panicked("the kernel panics", seconds)
     try:
         archive = initrd.read(root / chosen.initrd.lstrip("/")) if chosen.initrd else {}
     except initrd.DamagedInitrd as damage:
-        raise Panicked(f"no root file system ({damage})", int(seconds[1]) if seconds else 0) from None
+        raise Panicked(f"no root file system ({damage})", seconds) from None
     if re.search(r"(?:^| )init=/bin/false(?: |$)", cmdline):
-        raise Panicked("init ended", int(seconds[1]) if seconds else 0)
+        raise Panicked("init ended", seconds)
     driver, reason = _load(root, hardware, kernel, cmdline, archive)
-    return Boot(chosen.path, kernel, cmdline, driver, reason)
+    return Boot(chosen.path, kernel, cmdline, driver, reason, network=NO_NETWORK not in image)
 
 
 def _load(

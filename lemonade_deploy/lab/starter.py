@@ -20,13 +20,14 @@ from .say import say
 REBOOT = 133  # systemd-nspawn --keep-unit ends so at a reboot of the host
 
 
-def argv(host: Host) -> list[str]:
-    """The systemd-nspawn command of a host."""
+def argv(host: Host, network: bool = True) -> list[str]:
+    """The systemd-nspawn command of a host; without *network* it gets an empty one of its own."""
     view = host.view
+    wire = f"--network-namespace-path=/run/netns/{host.network.netns(host.record.name)}"
     command = [
         *("systemd-nspawn", "--quiet", "--boot", "--keep-unit", "--register=no"),
         *("--directory", str(host.root), "--machine", f"lemonlab-{host.record.name}"),
-        f"--network-namespace-path=/run/netns/{host.network.netns(host.record.name)}",
+        wire if network else "--private-network",
         *("--capability=CAP_NET_ADMIN,CAP_NET_RAW", "--resolv-conf=off", "--timezone=off"),
         *("--link-journal=no", "--console=pipe"),
         # systemd enforces DeviceAllow by a BPF program; nspawn refuses the call otherwise, and a unit
@@ -52,10 +53,12 @@ def boot_once(host: Host) -> int:
         say(f"{host.record.name}: never comes up: {stuck}")
         wait_for_the_plug(host)
         return 0
+    for reset in boot.resets:
+        say(f"{host.record.name}: resets itself after a failed boot: {reset}")
     say(f"{host.record.name}: boots {boot.entry or 'without a kernel of its own'} — {boot.reason}")
     with (host.folder / "console.log").open("ab") as console:
         child = subprocess.Popen(
-            cgroup.inside(host.control_group, argv(host)),
+            cgroup.inside(host.control_group, argv(host, boot.network)),
             stdin=subprocess.DEVNULL,
             stdout=console,
             stderr=console,

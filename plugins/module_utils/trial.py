@@ -118,6 +118,7 @@ def promote(host: Host, release: str) -> None:
         trial_menu.write(host, wanted)
         grub.regenerate(host)
     trial_units.remove(host)
+    trial_units.forget(host)
 
 
 def promoted(entries: Entries, release: str) -> Entries:

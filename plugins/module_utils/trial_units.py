@@ -65,10 +65,15 @@ def install(host: Host, seconds: int) -> None:
     """Put the units on the host, for the next boot. Raises CommandFailed, OSError."""
     for name, text in ((TIMER, timer(seconds)), (SERVICE, service()), (SEEN, seen())):
         host.write(f"{FOLDER}/{name}", text)
-    for note in (SEEN_NOTE, EXPIRED_NOTE):
-        _unlink(host, note)
+    forget(host)
     host.run(["systemctl", "daemon-reload"])
     host.run(["systemctl", "enable", "--quiet", TIMER, SEEN])
+
+
+def forget(host: Host) -> None:
+    """The notes of the last trial are of no use any more."""
+    for note in (SEEN_NOTE, EXPIRED_NOTE):
+        _unlink(host, note)
 
 
 def confirm(host: Host) -> None:
