@@ -28,6 +28,7 @@ _FILE = re.compile(r"/(?P<repo>[^/]+/[^/]+)/(?:resolve|raw)/(?P<rev>[^/]+)/(?P<p
 # Files of this size and above are kept by content on the real hub (LFS, Xet) and have a sha256.
 LARGE = 10 << 20
 BRANCH = "main"
+GATED = ".gated"  # in a repository of the store: makes it a gated one, and holds the token that opens it
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Repository:
     name: str
     commit: str
     entries: tuple[Entry, ...]
+    gate: str = ""
 
 
 def repository(store: Path, name: str) -> Repository | None:
@@ -54,18 +56,19 @@ def repository(store: Path, name: str) -> Repository | None:
     folder = store / name
     if ".." in Path(name).parts or not folder.is_dir():
         return None
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != GATED)
     stamps = tuple(
         (str(path.relative_to(folder)), path.stat().st_size, path.stat().st_mtime_ns) for path in files
     )
-    return _read(folder, name, stamps)
+    gate = (folder / GATED).read_text().strip() if (folder / GATED).exists() else ""
+    return _read(folder, name, stamps, gate)
 
 
 @lru_cache(maxsize=64)
-def _read(folder: Path, name: str, stamps: tuple[tuple[str, int, int], ...]) -> Repository:
+def _read(folder: Path, name: str, stamps: tuple[tuple[str, int, int], ...], gate: str) -> Repository:
     entries = tuple(_entry(folder, path, size) for path, size, _ in stamps)
     commit = hashlib.sha1("".join(f"{e.path} {e.etag}\n" for e in entries).encode(), usedforsecurity=False)
-    return Repository(name, commit.hexdigest(), entries)
+    return Repository(name, commit.hexdigest(), entries, gate)
 
 
 def _entry(folder: Path, path: str, size: int) -> Entry:
@@ -82,7 +85,7 @@ def hub(request: Request, store: Path) -> Answer:
     if found := _API.fullmatch(request.path):
         return _api(store, found)
     if found := _FILE.fullmatch(request.path):
-        return _file(store, found)
+        return _file(store, found, request.token)
     return _error("NotFound", f"{request.path} is not served by the lab's hub")
 
 
@@ -93,9 +96,9 @@ def _json(status: int, content: object, headers: Mapping[str, str] | None = None
     return Answer(status, json.dumps(content).encode(), TYPES[".json"], headers or {})
 
 
-def _error(code: str, message: str) -> Answer:
-    """404 with the headers by which huggingface_hub tells its errors apart."""
-    return _json(404, {"error": message}, {"X-Error-Code": code, "X-Error-Message": message})
+def _error(code: str, message: str, status: int = 404) -> Answer:
+    """An error with the headers by which huggingface_hub tells them apart."""
+    return _json(status, {"error": message}, {"X-Error-Code": code, "X-Error-Message": message})
 
 
 def _find(store: Path, asked: re.Match[str]) -> Repository | Answer:
@@ -122,7 +125,7 @@ def _info(found: Repository) -> dict[str, object]:
         "author": found.name.split("/")[0],
         "sha": found.commit,
         "private": False,
-        "gated": False,
+        "gated": "manual" if found.gate else False,
         "disabled": False,
         "tags": ["text-generation"],
         "pipeline_tag": "text-generation",
@@ -158,10 +161,13 @@ def _tree(found: Repository) -> list[dict[str, object]]:
     ]
 
 
-def _file(store: Path, asked: re.Match[str]) -> Answer:
+def _file(store: Path, asked: re.Match[str], token: str) -> Answer:
     found = _find(store, asked)
     if isinstance(found, Answer):
         return found
+    if found.gate and token != found.gate:
+        # As the real hub: no token, or one whose owner has not accepted the licence.
+        return _error("GatedRepo", f"Access to model {found.name} is restricted", 403 if token else 401)
     entry = next((entry for entry in found.entries if entry.path == asked["path"]), None)
     if entry is None:
         return _error("EntryNotFound", "Entry not found")

@@ -28,18 +28,21 @@ OCTETS = "application/octet-stream"
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked: method, host name, decoded path and query."""
+    """What was asked: method, host name, decoded path and query, and the bearer's token."""
 
     method: str
     host: str
     path: str
     query: Mapping[str, list[str]]
+    token: str = ""
 
     @classmethod
-    def parse(cls, method: str, host: str, target: str) -> Request:
-        """From the request line and the Host header (its port is dropped)."""
+    def parse(cls, method: str, host: str, target: str, authorization: str = "") -> Request:
+        """From the request line and the headers Host (its port is dropped) and Authorization."""
         parts = urlsplit(target)
-        return cls(method, host.partition(":")[0].lower(), unquote(parts.path), parse_qs(parts.query))
+        name = host.partition(":")[0].lower()
+        token = authorization.removeprefix("Bearer ").strip()
+        return cls(method, name, unquote(parts.path), parse_qs(parts.query), token)
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,18 @@ def launchpad(request: Request, site: Path) -> Answer | None:
     return Answer(given.status, given.body, TYPES[".json"]) if given.status == 200 else None
 
 
-BUILT_IN: Mapping[str, Hook] = {"keyserver.ubuntu.com": keyserver, "api.launchpad.net": launchpad}
+def pages(request: Request, site: Path) -> Answer | None:
+    """A folder's address gives its page."""
+    if not request.path.endswith("/"):
+        return None
+    return static(site, site.parent, f"{request.path}index.html")
+
+
+BUILT_IN: Mapping[str, Hook] = {
+    "keyserver.ubuntu.com": keyserver,
+    "api.launchpad.net": launchpad,
+    "kernel.ubuntu.com": pages,
+}
 
 
 def _site(www: Path, host: str) -> Path | None:

@@ -74,7 +74,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         begun = time.monotonic()
-        request = Request.parse(self.command, self.headers.get("Host", ""), self.path)
+        request = Request.parse(
+            self.command, self.headers.get("Host", ""), self.path, self.headers.get("Authorization", "")
+        )
         fault = self._faults.take(request.host, request.path)
         if fault is not None and fault.status is not None:
             given = Answer(fault.status, b"a planned fault of the lab\n")
