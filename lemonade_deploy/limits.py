@@ -61,7 +61,10 @@ def _form(pattern: str, words: str) -> Callable[[str], str]:
 
 
 # A mirror's address, or a folder or file on the host.
-_PLACE = _form(r"https?://[^\s/]+(/\S*)?|(file://)?/\S*", "is neither an http(s) address nor a path on the host")
+_PLACE = _form(
+    r"https?://[^\s/]+(/\S*)?|(file://)?/\S*",
+    "is neither an http(s) address nor an absolute path on the host",
+)
 _URL = _form(r"https?://[^\s/]+(/\S*)?", "is no http:// or https:// address")
 
 # Variable → what is wrong with a text, empty for nothing. Empty texts ("not set") are judged where

@@ -63,6 +63,7 @@ def lab_variables(served: Services) -> dict[str, Any]:
     """What differs from the real world for every host, and only by the roles' public variables."""
     return {
         "amdgpu_driver_repo_key_fingerprint": served.fingerprints["amd"],
+        "kernel_mainline_key_fingerprint": served.fingerprints["mainline"],
         "lemonade_server_ppa_fingerprint": served.fingerprints["ppa"],
         # lemond's own 4G would be resident on every host.
         "lemonade_server_vllm_args": "--kv-cache-memory-bytes 256M",

@@ -45,12 +45,13 @@ def layers(name: str, network: Network, served: Services) -> list[Path]:
 
 
 def _digest(recipe: Recipe, lower: list[Path], served: Services) -> str:
-    """Digest of what decides a layer: recipe, layers below, what the archives serve."""
+    """Digest of what decides a layer: recipe, layers below, what the archives serve, whom it trusts."""
     released = sorted(served.www.glob("*/**/dists/*/Release"))
     content = {
         "recipe": repr(recipe),
         "lower": [str(path) for path in lower],
         "archives": [_without_date(path) for path in released],
+        "authority": hashlib.sha256(served.ca_pem.read_bytes()).hexdigest(),
         "code": Path(__file__).read_text(encoding="utf-8"),
     }
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]

@@ -183,6 +183,38 @@ KINDS = (
         f"{_PLAY}: it installs and proves one that does.",
     ),
     Kind(
+        "kernel-unproven",
+        WARNING,
+        "The decided kernel is one that reports conflict on: nothing proven was to be had.",
+        "See whether the GPU works with it; name a better kernel with kernel_source or kernel_version.",
+    ),
+    Kind(
+        "kernel-half-memory",
+        WARNING,
+        "The running kernel carries the fix, but KFD sees half of an APU's memory (Debian's 6.12).",
+        "Set kernel_source backports and run again: a newer kernel of Debian's sees all of it.",
+    ),
+    Kind(
+        "kernel-source-refused",
+        ERROR,
+        "The kernel's source is not to be trusted, or has no meaning on this distribution.",
+        "Correct the variables kernel_source and kernel_mainline_*, then run again.",
+        stops=True,
+    ),
+    Kind(
+        "rocm-kernel-pair",
+        WARNING,
+        "AMD's table of kernels and ROCm versions for gfx1151 does not call this pair good.",
+        "See whether a model loads; else move kernel or vllm_rocm_release (the table: docs/kernel.md).",
+    ),
+    Kind(
+        "rocm-kernel-refused",
+        ERROR,
+        "AMD's table of kernels and ROCm versions for gfx1151 says no to this pair.",
+        "Take a vllm_rocm_release with ROCm 7.11 or later, or another kernel_version.",
+        stops=True,
+    ),
+    Kind(
         "no-decision",
         ERROR,
         "A kernel is needed and none is to be had, or a variable asks for something impossible.",

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from . import kernels
 from .distribution import Distribution
-from .kernel_choice import KernelCandidate, Question, judge
+from .kernel_choice import AptSource, KernelCandidate, Question, judge
 from .kernels import Kernel
 
 # Packages whose newest version the distribution itself calls "the kernel", by kernel_source.
@@ -87,7 +87,7 @@ def _with_companions(apt: Apt, question: Question, release: str, first: Sequence
     if not any(name.startswith("linux-generic") or name.startswith("linux-oem") for name in first):
         # Ubuntu keeps amdgpu.ko in linux-modules-extra; mainline builds have all in linux-modules.
         wanted += [f"linux-modules-extra-{release}", f"linux-modules-{release}"]
-    if question.under_dkms:
+    if question.under_dkms or question.headers:
         wanted.append(f"linux-headers-{release}")
     there = apt.candidates(wanted) if wanted else {}
     return (*first, *(name for name in wanted if name in there))
@@ -140,23 +140,68 @@ def _from_archive(apt: Apt, question: Question) -> Iterator[KernelCandidate]:
 
 def _pinned(apt: Apt, question: Question) -> Iterator[KernelCandidate]:
     for kernel, package in _concrete(apt, question):
-        if kernel.release == question.version and package in apt.candidates([package]):
+        if kernels.is_pin_of(question.version, kernel) and package in apt.candidates([package]):
             packages = _with_companions(apt, question, kernel.release, [package])
             yield KernelCandidate(kernel.release, packages, "pinned", judge(question, kernel))
 
 
-def find(apt: Apt, question: Question) -> list[KernelCandidate]:
-    """All kernels to be had, preferred first; ``kernel_choice.choose`` takes one."""
+def find(
+    apt: Apt, question: Question, target: str = "", planned: AptSource | None = None
+) -> list[KernelCandidate]:
+    """All kernels to be had by apt, preferred first; ``kernel_choice.choose`` takes one.
+
+    *target*: the suite of Debian's backports, "" for none; *planned*: its source where the host has none.
+    """
+    if not question.distribution.ubuntu:
+        return _debian(apt, question, target, planned)
     if question.version:
         return list(_pinned(apt, question))
     named = list(_from_metas(apt, question))
     if question.source != "auto":
         return named
-    if not question.distribution.ubuntu:
-        # Debian 13: on its own 6.12 KFD sees half of the memory (ROCm#6143), so backports come first.
-        return [*_from_archive(apt, question), *named]
     if named and named[0].forecast.verdict == kernels.FIXED:
         return named  # the metapackage that is preferred anyway: no need to go through the archive
-    oem = [candidate for candidate in named if candidate.source == "oem"]
-    rest = [candidate for candidate in named if candidate.source != "oem"]
-    return [*rest, *_from_archive(apt, question), *oem]
+    fixed = [candidate for candidate in named if candidate.forecast.verdict == kernels.FIXED]
+    rest = [candidate for candidate in named if candidate not in fixed]
+    # Of the unproven ones OEM comes first: HWE before 7.0 is in nobody's list of good kernels.
+    rest.sort(key=lambda candidate: candidate.source != "oem")
+    archive = sorted(_from_archive(apt, question), key=_is_oem)
+    return [*fixed, *archive, *rest]
+
+
+def _is_oem(candidate: KernelCandidate) -> bool:
+    kernel = kernels.parse(candidate.release)
+    return kernel is not None and kernel.flavour == "oem"
+
+
+def settled(candidates: Iterable[KernelCandidate]) -> bool:
+    """Whether apt has a kernel that a mainline build would not be preferred to (24.04: HWE, not OEM)."""
+    return any(c.forecast.verdict == kernels.FIXED and not _is_oem(c) for c in candidates)
+
+
+def with_mainline(candidates: Sequence[KernelCandidate], build: KernelCandidate) -> list[KernelCandidate]:
+    """*candidates* and a mainline *build*, which comes before OEM kernels of the same verdict."""
+    first = [candidate for candidate in candidates if not _is_oem(candidate)]
+    return [*first, build, *(candidate for candidate in candidates if candidate not in first)]
+
+
+def _debian(apt: Apt, question: Question, target: str, planned: AptSource | None) -> list[KernelCandidate]:
+    """On Debian 13's own 6.12 KFD sees half of the memory (ROCm#6143), so backports come first."""
+    own = list(_from_metas(apt, question._replace(source="auto")))
+    stable = kernels.parse(own[0].release) if own else None
+
+    def labelled(candidate: KernelCandidate) -> KernelCandidate:
+        kernel = kernels.parse(candidate.release)
+        newer = kernel is not None and (stable is None or kernel.series > stable.series)
+        if not (target and newer):
+            return candidate
+        return candidate._replace(source="backports", target=target, apt_source=planned)
+
+    if question.version:
+        return [labelled(candidate) for candidate in _pinned(apt, question)]
+    if question.source == "distro":
+        return own
+    found = [labelled(candidate) for candidate in _from_archive(apt, question)]
+    if question.source == "backports":
+        return [candidate for candidate in found if candidate.source == "backports"]
+    return [*found, *own]

@@ -14,20 +14,51 @@ from .distribution import Distribution
 from .kernels import Forecast, Kernel
 
 
+class Mainline(NamedTuple):
+    """Where Ubuntu's mainline builds and their signing key are; each an address or a path on the host."""
+
+    url: str = "https://kernel.ubuntu.com/mainline"
+    fingerprint: str = "60AA7B6F30434AE68E569963E50C6A0917C622B0"  # Kernel PPA <kernel-ppa@canonical.com>
+    key: str = ""  # empty: keyserver.ubuntu.com
+
+
+class Deb(NamedTuple):
+    """One package of a mainline build; ``sha256`` from the signed list. ``size`` in bytes, 0: not known."""
+
+    name: str
+    url: str
+    sha256: str
+    size: int = 0
+
+
+class AptSource(NamedTuple):
+    """An apt source that a kernel needs and the host has not."""
+
+    path: str
+    content: str
+
+
 class KernelCandidate(NamedTuple):
-    """A kernel to be had. ``source``: hwe, oem, distro, archive or pinned."""
+    """A kernel to be had. ``source``: hwe, oem, distro, archive, backports or mainline.
+
+    ``debs`` are what mainline consists of. ``target`` is apt's target release (``-t``), and
+    ``apt_source`` what must be added first; both for backports.
+    """
 
     release: str
     packages: tuple[str, ...]
     source: str
     forecast: Forecast
+    debs: tuple[Deb, ...] = ()
+    target: str = ""
+    apt_source: AptSource | None = None
 
 
 class Question(NamedTuple):
     """What a kernel is wanted for.
 
     ``dkms`` is the driver release it must suit, None where the kernel's own driver is to run.
-    ``signed``: Secure Boot takes no unsigned kernel.
+    ``signed``: Secure Boot takes no unsigned kernel. ``headers``: DKMS modules of the host need them.
     """
 
     distribution: Distribution
@@ -37,6 +68,7 @@ class Question(NamedTuple):
     under_dkms: bool = False
     dkms: driver_releases.DriverRelease | None = None
     signed: bool = False
+    headers: bool = False
 
 
 def judge(question: Question, kernel: Kernel) -> Forecast:

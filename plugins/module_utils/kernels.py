@@ -21,8 +21,9 @@ _ORDER = (BAD, UNPROVEN, FIXED)
 class Kernel(NamedTuple):
     """A release as ``uname -r`` shows it, taken apart.
 
-    ``flavour``: mainline (Ubuntu's mainline builds), oem, generic (all other Ubuntu flavours),
-    debian, other. ``abi`` is Ubuntu's build number (6.17.0-20-generic: 20), else None.
+    ``flavour``: mainline (Ubuntu's mainline builds), oem, generic (all other Ubuntu flavours), debian,
+    enterprise (RHEL, SLES and kin, whose numbers say little), other. ``abi`` is Ubuntu's build number
+    (6.17.0-20-generic: 20), else None.
     """
 
     release: str
@@ -42,6 +43,9 @@ _MAINLINE = re.compile(r"-\d{6}(rc\d+)?-\w+")
 _UBUNTU = re.compile(r"-(\d{1,5})-([a-z][a-z0-9-]*)")
 # Debian's own flavours also end in -<abi>-<name> in old releases: 6.1.0-38-amd64.
 _DEBIAN = re.compile(r"(\+deb\d+|\+bpo)?.*-(amd64|cloud-amd64|rt-amd64)(-unsigned)?")
+# 6.12.0-124.8.1.el10_1.x86_64, 6.12.0-160000.5-default: a base version with years of backports on top.
+_ENTERPRISE = re.compile(r"-\d[\w.]*\.el\d+\w*(\.\w+)*|-\d{5,}[\d.]*-default")
+_BARE = re.compile(r"\d+\.\d+(\.\d+)?")
 
 
 def parse(release: str) -> Kernel | None:
@@ -55,6 +59,8 @@ def parse(release: str) -> Kernel | None:
         return Kernel(release, version, "mainline", None, candidate or mainline[1] is not None)
     if _DEBIAN.fullmatch(rest):
         return Kernel(release, version, "debian", None, candidate)
+    if _ENTERPRISE.fullmatch(rest):
+        return Kernel(release, version, "enterprise", None, candidate)
     if ubuntu := _UBUNTU.fullmatch(rest):
         flavour = "oem" if ubuntu[2].startswith("oem") else "generic"
         return Kernel(release, version, flavour, int(ubuntu[1]), candidate)
@@ -64,6 +70,23 @@ def parse(release: str) -> Kernel | None:
 def sort_key(kernel: Kernel) -> tuple[tuple[int, int, int], int, int]:
     """Newer kernels sort higher."""
     return (kernel.version, 0 if kernel.candidate else 1, kernel.abi or 0)
+
+
+def is_pin_of(pin: str, kernel: Kernel) -> bool:
+    """Whether *pin* (kernel_version) means a kernel: its release, or upstream's number where it has one.
+
+    Ubuntu's own kernels count their builds instead: 7.0.0 would mean any of them.
+    """
+    if pin == kernel.release:
+        return True
+    named = parse(pin) if _BARE.fullmatch(pin) else None
+    upstream = kernel.flavour not in ("generic", "oem", "enterprise") and not kernel.candidate
+    return named is not None and upstream and named.version == kernel.version
+
+
+def halves_memory(kernel: Kernel | None) -> bool:
+    """Whether KFD on an APU sees but half of the memory: Debian 13's 6.12 (ROCm#6143)."""
+    return kernel is not None and kernel.flavour == "debian" and kernel.series == (6, 12)
 
 
 class Forecast(NamedTuple):
@@ -87,7 +110,8 @@ def _upstream(version: tuple[int, int, int]) -> Forecast:
     return Forecast(BAD, "older than 6.18.4, without the CWSR fix")
 
 
-# 24.04's 6.17 HWE kernels that page-fault on gfx1151: ollama#13589, ROCm#6139, #6146, ROCm/amdgpu#204.
+# 24.04's 6.17 HWE kernels of which page faults on gfx1151 are reported: ollama#13589, ROCm#6139, #6146,
+# ROCm/amdgpu#204. Others report 6.17.0-22 as good, and AMD's page calls all of 6.17 a warning, no "no".
 _HWE_617_FAULTS = frozenset({14, 19, 20, 29})
 
 
@@ -105,8 +129,10 @@ def _gfx1151_ubuntu(kernel: Kernel) -> Forecast:
         )
     if kernel.flavour == "generic" and kernel.series == (6, 17):
         if abi in _HWE_617_FAULTS:
-            return Forecast(BAD, "this 6.17 HWE kernel page-faults on gfx1151 (ROCm#6139, #6146)")
-        return Forecast(UNPROVEN, "reports on 6.17 HWE kernels conflict")
+            return Forecast(UNPROVEN, "page faults on gfx1151 are reported of this build (ROCm#6139, #6146)")
+        return Forecast(
+            UNPROVEN, "reports on 6.17 HWE kernels conflict (vllm-rocm's known-good set, ROCm#6139)"
+        )
     if kernel.series >= (6, 18):
         return Forecast(UNPROVEN, "an Ubuntu kernel that no report names")
     return Forecast(BAD, "an Ubuntu kernel without the CWSR fix")
@@ -117,6 +143,8 @@ def _gfx1151(kernel: Kernel) -> Forecast:
         return _gfx1151_ubuntu(kernel)
     if kernel.candidate:
         return Forecast(UNPROVEN, "a release candidate")
+    if kernel.flavour == "enterprise":
+        return Forecast(UNPROVEN, "its number does not tell which fixes its distribution added")
     return _upstream(kernel.version)
 
 
@@ -129,6 +157,8 @@ def _gfx1150(kernel: Kernel) -> Forecast:
         return Forecast(BAD, "faults on gfx1150 (ROCm/amdgpu#213)")
     if kernel.series == (6, 17):
         return Forecast(UNPROVEN, "6.17 kernels fault on some gfx1150 boxes (ROCm/amdgpu#213)")
+    if kernel.flavour == "enterprise":
+        return Forecast(UNPROVEN, "its number does not tell which fixes its distribution added")
     return _since(kernel, (6, 11))
 
 
@@ -137,6 +167,8 @@ def _since(kernel: Kernel, first: tuple[int, int]) -> Forecast:
     name = f"{first[0]}.{first[1]}"
     if kernel.series >= first:
         return Forecast(FIXED, f"in-tree support since {name}")
+    if kernel.flavour == "enterprise":
+        return Forecast(UNPROVEN, "its number does not tell which drivers its distribution added")
     return Forecast(BAD, f"older than {name}, the first kernel that drives this GPU")
 
 

@@ -157,3 +157,20 @@ def read_keys(data: bytes) -> list[Key]:
     if not keys:
         raise Unreadable("no public key in it")
     return keys
+
+
+def only(data: bytes, fingerprint: str) -> bytes:
+    """The binary packets of the one key with *fingerprint* in a key file; empty where it is not there.
+
+    Raises Unreadable.
+    """
+    kept, ours = b"", False
+    try:
+        for tag, body in packets(dearmor(data)):
+            if tag == PUBLIC_KEY:
+                ours = _primary(body)[0] == fingerprint.upper()
+            if ours:
+                kept += bytes((0xC0 | tag, 0xFF)) + len(body).to_bytes(4, "big") + body
+    except IndexError as error:
+        raise Unreadable("the key is cut off") from error
+    return kept

@@ -12,6 +12,7 @@ from .facts import Facts
 from .findings import REGISTRY, Finding, finding, printable
 from .findings_gpu import gpu_findings
 from .findings_host import host_findings
+from .findings_kernel import kernel_findings
 from .host import Host
 from .kernel_choice import KernelCandidate
 from .refusal import Refused
@@ -53,12 +54,10 @@ def ask_apt(host: Host) -> Ask:
         if not facts.distribution.apt:
             return [], []
         # Imported where it is needed: a converged host asks nobody, and imports are what costs it time.
-        from . import kernel_candidates
-        from .apt import PrivateApt
+        from . import kernel_search
 
-        with PrivateApt(host, skip_amd=True) as apt:
-            errors = apt.update()
-            return kernel_candidates.find(apt, kernel_question(facts, wishes)), errors
+        question = kernel_question(facts, wishes)
+        return kernel_search.search(host, question, wishes.mainline, secure_boot=facts.secure_boot)
 
     return ask
 
@@ -85,6 +84,16 @@ def _no_vain_advice(found: Sequence[Finding], refusal: Refused) -> list[Finding]
     ]
 
 
+def _unless_signed(host: Host, found: list[Finding]) -> list[Finding]:
+    """*found* without what is said of unsigned kernels where the owner's own key signs them."""
+    unsigned = [item for item in found if item.id == "secure-boot-unsigned-kernel"]
+    if not unsigned:
+        return found
+    from . import kernel_signing  # only where Secure Boot is on and a mainline kernel in question
+
+    return found if kernel_signing.lacks(host) else [item for item in found if item not in unsigned]
+
+
 def look(
     host: Host, facts: Facts, wishes: Wishes, ask: Ask, min_gib: int, unqualified: Sequence[str] = ()
 ) -> Report:
@@ -104,9 +113,11 @@ def look(
         *gpu_findings(facts, wishes, no_gpu(facts)),
         *host_findings(facts, wishes, min_gib=min_gib, bundle_there=there),
     ]
+    found = _unless_signed(host, found)
     if refusal is not None and not any(REGISTRY[item.id].stops for item in found):
         found = [*_no_vain_advice(found, refusal), *_refusal_finding(facts, refusal)]
     if decision is not None:
+        found += kernel_findings(facts, decision)
         found += _unfit(decision.release, unqualified)
     return Report(facts, decision, tuple(found), refusal)
 

@@ -57,6 +57,12 @@ def base_for(name: str, family: str) -> str:
     return base
 
 
+def rocm(base: str) -> str:
+    """ROCm's version in a base tag (7.15.0); empty where there is none."""
+    match = re.search(r"-rocm(\d+(?:\.\d+)*)[\w.]*$", base)
+    return match[1] if match else ""
+
+
 def tag(base: str, family: str) -> str:
     """Release tag of a base for a family."""
     return f"{base}-{family}"

@@ -42,10 +42,24 @@ options:
   kernel_source:
     description: Where a kernel is taken from when one is needed. V(keep) never installs one.
     type: str
-    choices: [auto, keep, hwe, oem, distro]
+    choices: [auto, distro, oem, hwe, backports, mainline, keep]
     default: auto
   kernel_version:
-    description: The kernel release to run (as C(uname -r) shows it). Empty leaves the choice to the kit.
+    description:
+      - The kernel to run, as C(uname -r) shows it or by upstream's number (C(6.18.20)).
+      - Empty leaves the choice to the kit.
+    type: str
+    default: ""
+  kernel_mainline_url:
+    description: Where Ubuntu's mainline builds are; an http(s) address or a folder on the host.
+    type: str
+    default: https://kernel.ubuntu.com/mainline
+  kernel_mainline_key_fingerprint:
+    description: Fingerprint of the key that signs the mainline builds' CHECKSUMS.
+    type: str
+    default: 60AA7B6F30434AE68E569963E50C6A0917C622B0
+  kernel_mainline_key:
+    description: That key as a file on the host, or its address. Empty asks C(keyserver.ubuntu.com).
     type: str
     default: ""
   vllm_rocm_release:
@@ -152,6 +166,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.lemonade.deploy.plugins.module_utils.decision import Wishes
 from ansible_collections.lemonade.deploy.plugins.module_utils.facts import read_facts
 from ansible_collections.lemonade.deploy.plugins.module_utils.host import CommandFailed, Host
+from ansible_collections.lemonade.deploy.plugins.module_utils.kernel_choice import Mainline
 from ansible_collections.lemonade.deploy.plugins.module_utils.preflight import (
     Report,
     ask_apt,
@@ -178,10 +193,17 @@ def arguments() -> dict[str, dict[str, object]]:
         },
         "kernel_source": {
             "type": "str",
-            "choices": ["auto", "keep", "hwe", "oem", "distro"],
+            "choices": ["auto", "distro", "oem", "hwe", "backports", "mainline", "keep"],
             "default": "auto",
         },
         "kernel_version": {"type": "str", "default": ""},
+        "kernel_mainline_url": {"type": "str", "default": "https://kernel.ubuntu.com/mainline"},
+        "kernel_mainline_key_fingerprint": {
+            "type": "str",
+            "default": "60AA7B6F30434AE68E569963E50C6A0917C622B0",
+            "no_log": False,
+        },
+        "kernel_mainline_key": {"type": "str", "default": "", "no_log": False},
         "vllm_rocm_release": {"type": "str", "default": ""},
         "gpu_memory_gtt_gib": {"type": "str", "default": "auto"},
         "gpu_memory_service_user": {"type": "str", "default": "lemonade"},
@@ -202,6 +224,11 @@ def wishes(params: dict[str, object]) -> Wishes:
         repository_exact=bool(params["amdgpu_driver_repo_exact"]),
         kernel_source=str(params["kernel_source"]),
         kernel_version=str(params["kernel_version"]),
+        mainline=Mainline(
+            str(params["kernel_mainline_url"]),
+            str(params["kernel_mainline_key_fingerprint"]),
+            str(params["kernel_mainline_key"]),
+        ),
         release=str(params["vllm_rocm_release"]),
         gtt_gib=str(params["gpu_memory_gtt_gib"]),
     )

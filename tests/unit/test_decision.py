@@ -117,11 +117,15 @@ def test_dirty_box_goes_in_tree_with_a_new_kernel(tmp_path: Path) -> None:
         "packages": ["linux-generic-hwe-24.04"],
         "running": OLD_KERNEL,
         "verdict": "fixed",
+        "source": "hwe",
+        "debs": [],
+        "target": "",
+        "apt_source": None,
     }
     base = releases.DEFAULT_BASE
     assert decided["release"] == {"base": base, "family": "gfx1151", "tag": f"{base}-gfx1151"}
     assert decided["gtt"] == {"pages": (128 - 13) * 262144}
-    assert len(decided["reasons"]) == 3
+    assert len(decided["reasons"]) == 4
 
 
 def test_dirty_box_under_dkms(tmp_path: Path) -> None:

@@ -36,11 +36,15 @@ ROOT = Path(__file__).resolve().parents[2]
 HWE = KernelCandidate(GOOD_KERNEL, ("linux-generic-hwe-24.04",), "hwe", Forecast("fixed", "x"))
 
 
+# A ROCm that AMD's table of kernels names: any other one is told (rocm-kernel-pair).
+LISTED = "vllm0.22.0-rocm7.11.0"
+
+
 def look(tree: Tree, wishes: Wishes | None = None) -> Report:
     def ask(_facts: Facts, _wishes: Wishes) -> tuple[list[KernelCandidate], list[str]]:
         return [HWE], []
 
-    return preflight.look(tree.host, read_facts(tree.host), wishes or Wishes(), ask, 20)
+    return preflight.look(tree.host, read_facts(tree.host), wishes or Wishes(release=LISTED), ask, 20)
 
 
 @pytest.fixture(autouse=True)
@@ -372,7 +376,7 @@ def test_an_impossible_version_is_told_once(tmp_path: Path) -> None:
 
 def test_known_bad_bundle(tmp_path: Path) -> None:
     report = look(strix_halo(tmp_path), Wishes(release="vllm0.20.1-rocm7.12.0"))
-    assert preflight.ids(report.findings) == ["bundle-known-bad"]
+    assert preflight.ids(report.findings) == ["rocm-kernel-pair", "bundle-known-bad"]
 
 
 def test_report_is_small_plain_json(tmp_path: Path) -> None:
@@ -429,4 +433,6 @@ def test_documentation_equals_the_registry() -> None:
 
 def test_every_kind_is_planted_above() -> None:
     elsewhere = {"disk-space", "bundle-known-bad", "bundle-unqualified", "no-decision", "dkms-breaks-kernel"}
+    elsewhere |= {"kernel-unproven", "kernel-half-memory", "kernel-source-refused"}  # test_kernel_decision
+    elsewhere |= {"rocm-kernel-pair", "rocm-kernel-refused"}
     assert {name for name, *_rest in PLANTED} | elsewhere == set(REGISTRY)

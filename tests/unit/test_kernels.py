@@ -26,8 +26,8 @@ TRIXIE = Distribution("debian", "13", "trixie")
         ("7.0.0-31-generic", "gfx1151", "fixed"),
         ("7.0.0-14-generic", "gfx1151", "fixed"),
         ("7.0.0-1005-oem", "gfx1151", "fixed"),
-        ("6.17.0-20-generic", "gfx1151", "bad"),
-        ("6.17.0-14-generic", "gfx1151", "bad"),
+        ("6.17.0-20-generic", "gfx1151", "unproven"),
+        ("6.17.0-14-generic", "gfx1151", "unproven"),
         ("6.17.0-22-generic", "gfx1151", "unproven"),
         ("6.17.0-1033-oem", "gfx1151", "unproven"),
         ("6.17.0-1008-oem", "gfx1151", "bad"),
@@ -226,9 +226,10 @@ def test_order_of_candidates(
 
 def test_names_without_a_candidate_and_bad_kernels_are_no_choice() -> None:
     apt = FakeApt(ubuntu("6.17.0-20-generic"), ["linux-image-7.0.0-99-generic", "linux-image-extra-virtual"])
-    assert first(apt, Question(NOBLE, ("gfx1151",), "hwe")) is None
+    hwe = find(apt, Question(NOBLE, ("gfx1151",), "hwe"))
+    assert choose(hwe, "6.14.0-37-generic", accept_unproven=False) is None
     chosen = first(apt, Question(NOBLE, ("gfx1151",)))
-    assert chosen is not None and chosen.forecast.verdict == "unproven"
+    assert chosen is not None and chosen.forecast.verdict == "unproven" and chosen.source == "oem"
     assert choose(find(apt, Question(NOBLE, ("gfx1151",))), "x", accept_unproven=False) is None
     assert find(FakeApt({}), Question(NOBLE, ("gfx1151",))) == []
 

@@ -16,7 +16,7 @@ from . import pki, repositories, upstream
 
 _MARK = ".lab-services"  # in www: the digest of what stands there
 # Modules that decide what is in the sites (the server's own do not).
-_DECIDING = ("amdgpu", "debs", "kernels", "keys", "repositories", "sources", "upstream")
+_DECIDING = ("amdgpu", "debs", "kernels", "keys", "mainline", "repositories", "sources", "upstream")
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Services:
     """What lab core needs to start the server and to furnish the guests.
 
     ``key_paths`` and ``key_files`` (armored and dearmored) and ``fingerprints`` are by role:
-    ``amd``, ``ppa``, ``archive``, and ``amd-expired`` (the key ``amd`` in its older form).
+    ``amd``, ``ppa``, ``archive``, ``mainline``, and ``amd-expired`` (the key ``amd`` in its older form).
     """
 
     www: Path

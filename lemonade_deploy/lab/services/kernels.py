@@ -41,11 +41,11 @@ AMDGPU_PARMS = {"gttsize": "int", "cwsr_enable": "int", "noretry": "int"}
 TTM_PARMS = {"pages_limit": "ulong", "page_pool_size": "ulong"}
 
 
-def kernel_debs(kernel: Kernel) -> Iterator[Deb]:
-    """The packages of one kernel."""
-    yield _image(kernel)
+def kernel_debs(kernel: Kernel, *, unsigned: bool = False, headers_depend: str = "") -> Iterator[Deb]:
+    """The packages of one kernel; mainline builds call their image unsigned."""
+    yield _image(kernel, f"linux-image-{'unsigned-' if unsigned else ''}{kernel.release}")
     yield from _modules(kernel)
-    yield _headers(kernel)
+    yield _headers(kernel, headers_depend)
 
 
 def meta_deb(meta: Meta) -> Deb:
@@ -69,17 +69,18 @@ def vmlinuz(release: str) -> bytes:
     return bytes(image)
 
 
-def _image(kernel: Kernel) -> Deb:
+def _image(kernel: Kernel, name: str) -> Deb:
     release = kernel.release
     scripts = ("preinst", "postinst", "prerm", "postrm")
+    other = "linux-image-" if "-unsigned-" in name else "linux-image-unsigned-"
     return Deb(
-        f"linux-image-{release}",
+        name,
         kernel.version,
         f"simulated Linux kernel image {release}",
         fields={
             "Depends": f"kmod, linux-base (>= 4.5), linux-modules-{release}",
             "Recommends": "grub-pc | grub-efi-amd64 | grub2-common, initramfs-tools | linux-initramfs-tool",
-            "Provides": f"linux-image, linux-image-unsigned-{release}",
+            "Provides": f"linux-image, {other}{release}",
         },
         files={f"/boot/vmlinuz-{release}": File(vmlinuz(release), 0o600)},
         scripts={name: script(f"linux-image.{name}", RELEASE=release) for name in scripts},
@@ -159,7 +160,7 @@ def _stub_modules(kernel: Kernel) -> dict[str, bytes]:
     }
 
 
-def _headers(kernel: Kernel) -> Deb:
+def _headers(kernel: Kernel, depends: str) -> Deb:
     release = kernel.release
     source = f"/usr/src/linux-headers-{release}"
     config = CONFIG.format(release=release).encode()
@@ -167,7 +168,11 @@ def _headers(kernel: Kernel) -> Deb:
         f"linux-headers-{release}",
         kernel.version,
         f"simulated Linux kernel headers {release}",
-        fields={"Section": "devel", "Provides": "linux-headers"},
+        fields={
+            "Section": "devel",
+            "Provides": "linux-headers",
+            **({"Depends": depends} if depends else {}),
+        },
         files={
             f"{source}/Makefile": File(b"# Simulated kernel headers: nothing is compiled with them.\n"),
             f"{source}/.config": File(config),

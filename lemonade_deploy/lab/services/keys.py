@@ -22,6 +22,7 @@ OWNERS = {
     "amd": "AMD driver repository (simulated by lemonade-deploy's lab) <amd@lab.invalid>",
     "ppa": "Launchpad PPA for Lemonade (simulated by lemonade-deploy's lab) <ppa@lab.invalid>",
     "archive": "Ubuntu archive (simulated by lemonade-deploy's lab) <archive@lab.invalid>",
+    "mainline": "Ubuntu mainline builds (simulated by lemonade-deploy's lab) <mainline@lab.invalid>",
 }
 _MADE_AT, _RENEWED_AT = "20250101T000000", "20250601T000000"
 _FIRST_EXPIRY, _NEW_EXPIRY = "2025-12-31", "2040-01-01"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .. import catalog
 from ..shell import run
-from . import amdgpu, kernels
+from . import amdgpu, kernels, mainline
 from .debs import Deb, build
 from .keys import Key, sign_release
 
@@ -42,6 +42,7 @@ def build_sites(www: Path, keys: Mapping[str, Key], real_debs: Iterable[Path]) -
         keys["ppa"],
         [real[name] for name in catalog.REAL_PPA_PACKAGES],
     )
+    mainline.build_mainline(www / mainline.HOST, keys["mainline"])
     _key_answers(www, keys)
 
 

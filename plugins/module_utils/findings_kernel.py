@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings about what was decided: the kernel that is to run, and the ROCm that goes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from . import kernels, rocm_pairs
+from .decision import Decision
+from .facts import Facts
+from .findings import Finding, finding
+from .host import OSRELEASE
+from .kernel_decision import halves_memory
+
+TABLE = "rocm.docs.amd.com, Strix Halo system optimization, required kernel version"
+
+
+def kernel_findings(facts: Facts, decision: Decision) -> Iterator[Finding]:
+    """Warnings about the decision's kernel and its pair with ROCm."""
+    kernel = decision.kernel
+    if kernel.action == "install" and kernel.verdict == kernels.UNPROVEN:
+        found = f"kernel {kernel.release} from {kernel.source} is {kernel.verdict}"
+        yield finding("kernel-unproven", found, "kernel_source")
+    if kernel.action == "keep" and halves_memory(facts):
+        yield finding("kernel-half-memory", f"kernel {facts.kernel} (ROCm#6143)", OSRELEASE)
+    pair = decision.pair
+    if pair is not None and (pair.verdict != rocm_pairs.OK or not pair.listed):
+        yield finding("rocm-kernel-pair", pair.why, TABLE)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mainline build to take: the newest stable version that suits, verified and installable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from . import dkms, kernel_signing, kernels, mainline, mainline_debs
+from .apt import PrivateApt
+from .dkms import TREE
+from .fetch import FetchError
+from .host import Host
+from .kernel_choice import KernelCandidate, Mainline, Question, judge
+from .mainline_source import Reader
+from .refusal import Refused
+
+_TRIED = 5  # versions looked at: the newest ones may have failed to build, or need a newer release
+
+
+def other_dkms(host: Host) -> list[str]:
+    """DKMS modules of the host beside AMD's: they need the new kernel's headers to be built for it."""
+    names = (name for name in host.listdir(TREE) if name not in (dkms.MODULE, "mok.key", "mok.pub"))
+    return [name for name in names if host.glob(f"{TREE}/{name}/*/source")]
+
+
+def needs_headers(host: Host, question: Question) -> list[str]:
+    """The DKMS modules for whose sake headers are installed."""
+    return [*(["amdgpu"] if question.under_dkms else []), *other_dkms(host)]
+
+
+def demand_bootable(host: Host, secure_boot: bool) -> None:
+    """Refuse an unsigned kernel where the firmware would not start it. Raises Refused."""
+    missing = kernel_signing.lacks(host) if secure_boot else ""
+    if missing:
+        raise Refused(
+            f"Secure Boot is on, mainline kernels are not signed, and signing is not set up ({missing}).",
+            "Take a kernel of the distribution (kernel_source), set up signing (docs/kernel.md), or turn "
+            "Secure Boot off.",
+            "secure-boot-unsigned-kernel",
+        )
+
+
+def find(host: Host, question: Question, settings: Mainline, apt: PrivateApt) -> KernelCandidate:
+    """The first build that can be taken. *apt* answers whether its dependencies are to be had.
+
+    Raises mainline.Unusable (none, and why), FetchError, mainline_source.Tampered.
+    """
+    reader = Reader(host, settings)
+    there = reader.tree.versions()
+    wanted = list(_suiting(question, there))
+    where = reader.tree.local or reader.tree.url
+    if not wanted:
+        newest = ", ".join(version.folder[1:] for version in there[:3]) or "no version at all"
+        asked = question.version or "a stable version that suits"
+        raise mainline.Unusable(f"{where} has not {asked}; its newest are {newest}")
+    headers, tried = needs_headers(host, question), []
+    for version in wanted[:_TRIED]:
+        try:
+            return _candidate(host, question, reader, version, headers, apt)
+        except mainline.Unusable as why:
+            tried.append(f"{version.folder[1:]}: {why}")
+    raise mainline.Unusable("; ".join(tried))
+
+
+def _candidate(
+    host: Host,
+    question: Question,
+    reader: Reader,
+    version: mainline.Version,
+    headers: list[str],
+    apt: PrivateApt,
+) -> KernelCandidate:
+    kernel = kernels.parse(version.release)
+    if kernel is None:
+        raise mainline.Unusable(f"{version.release} is no kernel release")
+    debs = reader.build(version, bool(headers))
+    try:
+        simulation, debs = mainline_debs.simulate(host, debs, apt)
+    except mainline.Unusable as error:
+        needed = f" (headers are needed by the DKMS modules {', '.join(headers)})" if headers else ""
+        raise mainline.Unusable(f"{error}{needed}") from error
+    if simulation.remove:
+        raise mainline.Unusable(f"installing it would remove {', '.join(simulation.remove)}")
+    names = tuple(deb.name for deb in debs)
+    return KernelCandidate(version.release, names, "mainline", judge(question, kernel), debs)
+
+
+def _suiting(question: Question, there: list[mainline.Version]) -> Iterator[mainline.Version]:
+    for version in there:
+        kernel = kernels.parse(version.release)
+        if kernel is None:
+            continue
+        if question.version:
+            if kernels.is_pin_of(question.version, kernel):
+                yield version
+        elif version.number >= mainline.OLDEST and judge(question, kernel).verdict == kernels.FIXED:
+            yield version
+
+
+def explain(error: Exception) -> str:
+    """What kept mainline from giving a kernel, in one line."""
+    found = error.found if isinstance(error, FetchError) else str(error)
+    return f"mainline: {found}"
