@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from . import amdgpu_module, apt, disk, grub, initramfs, trial, trial_menu
+from . import amdgpu_module, apt, disk, grub, initramfs, mainline_install, trial, trial_menu
 from .activation import Due, marked
-from .change import Call, Change
+from .change import Call, Change, WriteFile
 from .host import Host
+from .kernel_choice import AptSource, Deb
 from .module import Refused
 
 LAYER = "kernel"
@@ -22,11 +23,22 @@ LAYER = "kernel"
 
 @dataclass(frozen=True)
 class KernelWish:
-    """The kernel that is to run. ``dkms``: AMD's DKMS driver must be built for it."""
+    """The kernel that is to run. ``dkms``: AMD's DKMS driver must be built for it.
+
+    ``packages`` are what apt is asked for, or the names of ``debs``.
+    """
 
     release: str
     packages: tuple[str, ...]
     dkms: bool = False
+    debs: tuple[Deb, ...] = ()  # of a mainline build
+    target: str = ""  # apt's target release (backports)
+    apt_source: AptSource | None = None  # to be added first
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """apt's options for the packages."""
+        return ("-t", self.target) if self.target else ()
 
 
 @dataclass(frozen=True)
@@ -37,6 +49,7 @@ class KernelState:
     installed: bool
     grub: grub.Grub | None
     missing: tuple[str, ...] = ()
+    source: str | None = None  # text of the file that wish.apt_source names
     entries: trial_menu.Entries | None = None  # ours, at the top of the menu
 
 
@@ -83,10 +96,26 @@ def plan(state: KernelState, wish: KernelWish) -> list[Change]:
             )
         )
     if not state.installed or state.missing:
-        detail = f"{wish.release} ({', '.join([*wish.packages, *state.missing])})"
+        if wish.apt_source is not None and state.source != wish.apt_source.content:
+            changes.append(_add_source(state, wish.apt_source))
+        from_where = f"; {mainline_install.describe(wish.debs)}" if wish.debs else ""
+        names = ", ".join(dict.fromkeys([*wish.packages, *state.missing]))
+        detail = f"{wish.release} ({names}{from_where})"
         operation = Call(lambda host: install(host, wish, state))
         changes.append(Change(LAYER, "kernel", "install", detail, operations=(operation,)))
     return marked(changes, due(state, wish))
+
+
+def _add_source(state: KernelState, source: AptSource) -> Change:
+    return Change(
+        LAYER,
+        "backports source",
+        "add",
+        source.path,
+        before=state.source or "",
+        after=source.content,
+        operations=(WriteFile(source.path, source.content),),
+    )
 
 
 def install(host: Host, wish: KernelWish, state: KernelState) -> None:
@@ -97,7 +126,10 @@ def install(host: Host, wish: KernelWish, state: KernelState) -> None:
     errors = apt.update(host)
     packages = [*wish.packages, *state.missing]
     with initramfs.held(host) as path:
-        apt.apt_get(host, "install", *packages, path=path)
+        if wish.debs:
+            packages = mainline_install.install(host, wish.debs, wish.release, path)
+        else:
+            apt.apt_get(host, "install", *wish.options, *packages, path=path)
         host.run(["apt-mark", "manual", *packages])
         # Ubuntu keeps amdgpu.ko in a package of its own, which metas bring and bare images do not.
         if amdgpu_module.on_disk(host, wish.release).origin == amdgpu_module.NONE:
@@ -136,14 +168,18 @@ def demand_space(host: Host) -> None:
 
 def simulate(host: Host, wish: KernelWish, missing: Sequence[str]) -> None:
     """Ask apt, on fresh private lists, that the packages exist and remove nothing. Raises Refused."""
+    if wish.debs:
+        mainline_install.simulate(host, wish.debs)
+        return
     packages = [*wish.packages, *missing]
-    with apt.PrivateApt(host) as private:
+    planned = {wish.apt_source.path: wish.apt_source.content} if wish.apt_source else None
+    with apt.PrivateApt(host, sources=planned) as private:
         errors = private.update()
         unknown = sorted(set(packages) - set(private.candidates(packages)))
         if unknown:
             told = f": {'; '.join(errors)}" if errors else ""
             raise Refused(f"apt has no {', '.join(unknown)}{told}", "check the host's apt sources")
-        removed = private.simulate_install(packages).remove
+        removed = private.simulate_install([*wish.options, *packages]).remove
     if removed:
         raise Refused(
             f"installing {', '.join(packages)} would remove {', '.join(removed)}",

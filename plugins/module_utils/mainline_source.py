@@ -144,11 +144,16 @@ class Reader:
         return mainline.checksums(data.decode("utf-8", "replace"))
 
 
-def stream(host: Host, url: str, start: int = 0, policy: Policy | None = None) -> Iterator[bytes]:
-    """The bytes of a package from *start* on, from the web or from a folder. Raises FetchError, OSError."""
+def stream(
+    host: Host, url: str, start: int = 0, size: int = 0, policy: Policy | None = None
+) -> Iterator[bytes]:
+    """The bytes of a package from *start* on, from the web or from a folder. *size* 0: not known.
+
+    Raises FetchError, OSError.
+    """
     local = local_path(url)
     if not local:
-        yield from Download(url, policy=policy).chunks(start)
+        yield from Download(url, size or None, policy).chunks(start)
         return
     with open(host.path(local), "rb") as file:
         file.seek(start)

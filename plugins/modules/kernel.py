@@ -24,6 +24,47 @@ options:
     type: list
     elements: str
     default: []
+  debs:
+    description:
+      - The packages of a mainline build, as M(lemonade.deploy.preflight) read them from its signed list.
+      - They are fetched into C(/var/cache/lemonade-deploy/kernel) and each is compared with its SHA-256;
+        only when all of them are verified apt installs the files.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: Name of the package.
+        type: str
+        required: true
+      url:
+        description: Its address, C(file://) for a folder on the host.
+        type: str
+        required: true
+      sha256:
+        description: Its digest.
+        type: str
+        required: true
+      size:
+        description: Its size in bytes, V(0) where it is not known.
+        type: int
+        default: 0
+  target:
+    description: apt's target release for the packages, for example C(trixie-backports).
+    type: str
+    default: ""
+  apt_source:
+    description: An apt source that has the packages, added first; C(path) and C(content).
+    type: dict
+    suboptions:
+      path:
+        description: The file.
+        type: str
+        required: true
+      content:
+        description: Its text.
+        type: str
+        required: true
   dkms:
     description: Whether AMD's DKMS driver must be built for it; its headers are installed with it then.
     type: bool
@@ -93,6 +134,7 @@ from ansible_collections.lemonade.deploy.plugins.module_utils import (
 from ansible_collections.lemonade.deploy.plugins.module_utils.activation import Due
 from ansible_collections.lemonade.deploy.plugins.module_utils.change import Change
 from ansible_collections.lemonade.deploy.plugins.module_utils.host import Host
+from ansible_collections.lemonade.deploy.plugins.module_utils.kernel_choice import AptSource, Deb
 from ansible_collections.lemonade.deploy.plugins.module_utils.kernel_plan import KernelState, KernelWish
 from ansible_collections.lemonade.deploy.plugins.module_utils.module import run_module
 
@@ -114,6 +156,7 @@ class Kernel:
             installed=wish.release in initramfs.installed_kernels(host),
             grub=grub.read(host),
             missing=kernel_plan.missing_packages(host, wish, known),
+            source=host.read(wish.apt_source.path) if wish.apt_source else None,
             entries=trial_menu.read(host),
         )
 
@@ -132,19 +175,47 @@ class Kernel:
         return changes
 
 
+_DEB = {
+    "name": {"type": "str", "required": True},
+    "url": {"type": "str", "required": True},
+    "sha256": {"type": "str", "required": True},
+    "size": {"type": "int", "default": 0},
+}
+
+
+def wish_of(parameters: dict) -> KernelWish:
+    """The wish in the module's arguments."""
+    source = parameters["apt_source"]
+    return KernelWish(
+        parameters["release"],
+        tuple(parameters["packages"]),
+        parameters["dkms"],
+        tuple(Deb(**deb) for deb in parameters["debs"]),
+        parameters["target"],
+        AptSource(**source) if source else None,
+    )
+
+
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(
         argument_spec={
             "release": {"type": "str", "default": ""},
             "packages": {"type": "list", "elements": "str", "default": []},
+            "debs": {"type": "list", "elements": "dict", "default": [], "options": _DEB},
+            "target": {"type": "str", "default": ""},
+            "apt_source": {
+                "type": "dict",
+                "options": {
+                    "path": {"type": "str", "required": True},
+                    "content": {"type": "str", "required": True},
+                },
+            },
             "dkms": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
-    parameters = module.params
-    wish = KernelWish(parameters["release"], tuple(parameters["packages"]), parameters["dkms"])
-    kernel = Kernel(Host(), wish)
+    kernel = Kernel(Host(), wish_of(module.params))
 
     def extra(_changes: list[Change]) -> dict:
         return {"activation": (kernel.due or Due()).public()}
