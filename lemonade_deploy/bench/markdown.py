@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lemonade_deploy.bench import report
+from lemonade_deploy.bench import reference, report
 from lemonade_deploy.results import HostRun
 
 
@@ -29,6 +29,11 @@ def _host(host: HostRun, told: Mapping[str, Any]) -> Iterator[str]:
     remarks = [f"- {row.cells[0]}: {remark}" for row in rows for remark in row.remarks]
     yield from [*remarks, ""] if remarks else []
     yield from _method(told["method"])
+    beside = report.beside(told["models"])
+    if beside:
+        yield from ["Published by others, on machines of their own:", ""]
+        yield from _table(reference.COLUMNS, beside)
+        yield from [*(f"- {line}" for line in reference.sources(told["models"])), ""]
     for model in told["models"]:
         yield from _model(model)
 

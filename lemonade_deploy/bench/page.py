@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from lemonade_deploy.bench import plots, report
+from lemonade_deploy.bench import plots, reference, report
 from lemonade_deploy.bench.plots import Series
 from lemonade_deploy.results import HostRun
 
@@ -54,6 +54,11 @@ def _host(host: HostRun) -> Iterator[str]:
     yield _table(report.COLUMNS, (row.cells for row in rows))
     remarks = [f"<li>{escape(row.cells[0])}: {escape(text)}</li>" for row in rows for text in row.remarks]
     yield f"<ul>{''.join(remarks)}</ul>" if remarks else ""
+    beside = report.beside(models)
+    if beside:
+        yield "<h3>Published by others, on machines of their own</h3>"
+        yield _table(reference.COLUMNS, beside)
+        yield f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in reference.sources(models))}</ul>"
     samples = {str(model["model"]): report.rates(model) for model in models}
     first = {str(model["model"]): [float(run["ttft"]) for run in model["runs"]] for model in models}
     yield '<div class="plots">'

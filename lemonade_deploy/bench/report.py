@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lemonade_deploy.bench import reference
 from lemonade_deploy.domain import bench_stats
 from lemonade_deploy.results import HostRun
 
@@ -35,7 +36,7 @@ def public(host: HostRun) -> dict[str, Any]:
         "failure": host.public()["failure"],
         "environment": environment(host),
         "method": told.get("method"),
-        "models": list(told.get("models") or []),
+        "models": [{**model, "published": published(model)} for model in told.get("models") or []],
         "resumed": list(told.get("resumed") or []),
         "restored": list(told.get("restored") or []),
     }
@@ -54,6 +55,16 @@ def environment(host: HostRun) -> dict[str, str]:
         "bundle": str(told.get("bundle") or ""),
         "lemond": str(told.get("lemond") or ""),
     }
+
+
+def published(model: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What others have published of the same checkpoint."""
+    return [line.public() for line in reference.of(str(model["checkpoint"]))]
+
+
+def beside(models: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Published lines with our rate beside each (columns: reference.COLUMNS)."""
+    return list(reference.rows(models, [row(model).cells[2] for model in models]))
 
 
 def rates(model: Mapping[str, Any]) -> list[float]:

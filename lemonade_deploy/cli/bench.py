@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lemonade_deploy import playbooks
-from lemonade_deploy.bench import markdown, page, report
+from lemonade_deploy.bench import markdown, page, reference, report
 from lemonade_deploy.cli import options
 from lemonade_deploy.cli.run import announce
 from lemonade_deploy.console import STYLES, display_for
@@ -162,5 +162,17 @@ def show(console: Console, hosts: Sequence[HostRun]) -> None:
             remarks += [f"{host.name}: {line.cells[0]}: {remark}" for remark in line.remarks]
     if table.row_count:
         console.print(table)
+    _published(console, hosts)
     for remark in remarks:
         console.print(Text(remark, STYLES["failed"] if "fail" in remark else ""))
+
+
+def _published(console: Console, hosts: Sequence[HostRun]) -> None:
+    """What others have published of these checkpoints; the same for every host, our rates are above."""
+    models = {model["model"]: model for host in hosts for model in (host.bench or {}).get("models") or []}
+    for name, model in models.items():
+        for line in reference.of(str(model["checkpoint"])):
+            rate, deviation, low, high, *_rest, where = line.cells
+            spread = f" ({low} to {high})" if low != "-" else ""
+            told = f"{rate} ± {deviation}{spread} tok/s" if line.mean is not None else rate
+            console.print(Text(f"{name}: published: {told}; {where}", "dim"))
