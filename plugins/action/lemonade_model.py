@@ -50,6 +50,8 @@ class ActionModule(ActionBase):
         last = self._module(variables, stage="load", fresh=fresh)
         if last.get("failed"):
             return last
+        # vLLM as the daemon loads with its start, in the first part.
+        last["load_seconds"] = last.get("load_seconds") or result.get("load_seconds")
         return {**last, "changed": bool(changes), "changes": changes, "diff": first.get("diff", [])}
 
     def _module(self, variables: dict[str, Any], **more: Any) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class Tree:
 class Observed:
     """What of bundles is on a host; ``current`` is the name that the link gives.
 
-    ``serving``: lemond runs and must notice another bundle; asked only where that may come.
+    ``serving``: the daemon that runs and must notice another bundle; asked only where that may come.
     """
 
     trees: tuple[Tree, ...] = ()
@@ -78,7 +78,7 @@ class Observed:
     launcher: bool = False
     missing_packages: tuple[str, ...] = ()
     mapped: frozenset[str] = frozenset()
-    serving: bool = False
+    serving: str = ""
     restart_due: bool = False
 
 
@@ -102,7 +102,7 @@ def observe(host: Host, release: Release, packages: tuple[str, ...], verify: boo
         launcher=launcher_written(host),
         missing_packages=missing_packages(host, packages),
         mapped=mapped_trees(host) if any(tree != wanted for tree in trees) else frozenset(),
-        serving=not settled and bundle_service.serving(host),
+        serving="" if settled else bundle_service.serving(host),
         restart_due=due,
     )
 

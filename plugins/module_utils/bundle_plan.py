@@ -41,7 +41,7 @@ def plan_bundle(observed: Observed, wanted: Wanted, stats: Stats) -> list[Change
         operations = (Call(bundle_install.ensure_root), WriteFile(LAUNCHER, bundle.LAUNCHER_TEXT, 0o755))
         changes.append(Change(LAYER, "launcher", "write", LAUNCHER, operations=operations))
     if observed.serving and (observed.restart_due or observed.current != name):
-        changes.append(bundle_service.restart())
+        changes.append(bundle_service.restart(observed.serving))
     doomed = bundle.superfluous(observed, name, wanted.keep)
     if doomed:
         changes.append(_prune(doomed))

@@ -23,12 +23,15 @@ LAYER = bundle_service.LAYER
 
 @dataclass(frozen=True)
 class State:
-    """Trees on the host; ``rolled_back``: name of a tree that was left, and of its successor."""
+    """Trees on the host; ``rolled_back``: name of a tree that was left, and of its successor.
+
+    ``set_up``: the daemon there, "" for none.
+    """
 
     trees: tuple[Tree, ...] = ()
     current: str | None = None
     rolled_back: dict[str, str] = field(default_factory=dict)
-    set_up: bool = False
+    set_up: str = ""
     restart_due: bool = False
 
 
@@ -109,7 +112,7 @@ def plan_rollback(state: State, to: str = "") -> list[Change]:
             )
         )
     if state.set_up and (changes or state.restart_due):
-        changes.append(bundle_service.restart())
+        changes.append(bundle_service.restart(state.set_up))
     return changes
 
 

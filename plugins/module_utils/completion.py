@@ -54,6 +54,24 @@ def full_name(client: Lemond, model: str) -> str:
     return f"user.{model}" if own and not model.startswith("user.") else model
 
 
+def served_name(client: Lemond, model: str) -> str:
+    """The name under which vLLM as the daemon serves *model*. Raises Refused where it serves another."""
+    answer = client.get("/v1/models")
+    if not answer.ok or not isinstance(answer.body, dict):
+        raise Refused(
+            f"vLLM does not tell its models (GET /v1/models: {answer.error}).",
+            "See `journalctl -u lemonade-vllm -n 50`.",
+        )
+    served = [str(entry.get("id", "")) for entry in answer.body.get("data", [])]
+    for name in (model, f"user.{model}"):
+        if model and name in served:
+            return name
+    raise Refused(
+        f"vLLM serves {', '.join(served) or 'nothing'}, not {model or 'a model that has no name'}.",
+        "It serves the first of models_wanted; verify_model can only be that one.",
+    )
+
+
 def ask(client: Lemond, model: str, prompt: str, max_tokens: int, timeout: float) -> Inference:
     """One greedy completion; ``timeout`` in seconds. Raises Refused where it is none to be content with."""
     body = {

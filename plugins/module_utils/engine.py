@@ -55,6 +55,19 @@ def read(host: Host, entry: Mapping[str, Any]) -> Engine:
     )
 
 
+def read_daemon(host: Host, unit: str) -> Engine:
+    """The engine that is a service's own process."""
+    pid = systemd.show(host, unit).main_pid
+    cmdline = host.read(f"/proc/{pid}/cmdline") or ""
+    return Engine(
+        pid,
+        host.readlink(f"/proc/{pid}/exe") or "",
+        tuple(cmdline.rstrip("\0").split("\0")) if cmdline else (),
+        active_bundle(host),
+        below_service=pid > 0,
+    )
+
+
 def ancestors(host: Host, pid: int) -> list[int]:
     """Parents of a process, nearest first."""
     found: list[int] = []
@@ -68,20 +81,19 @@ def ancestors(host: Host, pid: int) -> list[int]:
     return found
 
 
-def check(engine: Engine) -> None:
-    """Raises Refused unless the engine is lemond's child and runs from the active bundle."""
+def check(engine: Engine, unit: str = UNIT) -> None:
+    """Raises Refused unless the engine is the service's and runs from the active bundle."""
     if not engine.executable:
-        raise Refused(
-            f"The engine's process {engine.pid} that lemond names is gone.", "See `journalctl -u lemond`."
-        )
+        raise Refused(f"The engine's process {engine.pid} of {unit} is gone.", f"See `journalctl -u {unit}`.")
     if not engine.below_service:
         raise Refused(
-            f"{engine.executable} (process {engine.pid}) is no child of {UNIT}.",
+            f"{engine.executable} (process {engine.pid}) is no child of {unit}.",
             "Another lemond answers at this port: `ss -ltnp` names it.",
         )
     if not engine.from_bundle:
         raise Refused(
-            f"lemond's engine is {engine.executable}, not one of {engine.bundle or paths.BUNDLE_CURRENT}.",
+            f"The engine of {unit} is {engine.executable}, not one of "
+            f"{engine.bundle or paths.BUNDLE_CURRENT}.",
             "Run the roles vllm_rocm, lemonade_server and models; a config.json that sets vllm.rocm_bin is "
             "the finding config-overridden.",
         )

@@ -25,6 +25,10 @@ DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 13305  # since v10.1.0 (lemonade commit b25437ca2)
 
 
+# What lemond is told of a host without internet: it fetches no programs, and asks for no updates.
+OFFLINE = {"offline": True, "no_fetch_executables": True}
+
+
 @dataclass(frozen=True)
 class Settings:
     """What lemond shall do. ``global_timeout`` (s) limits each of lemond's two tries to load a model.

@@ -56,18 +56,25 @@ def parse(journal: str) -> list[str]:
     return messages
 
 
-def read(host: Host, *, since: float | None = None, last: int | None = None) -> list[str]:
-    """lemond's messages in the journal, from *since* (seconds since 1970) or the *last* n."""
-    argv = ["journalctl", "-u", "lemond", "-o", "json", "--no-pager", "-q"]
+def read(
+    host: Host, *, since: float | None = None, last: int | None = None, unit: str = "lemond"
+) -> list[str]:
+    """The messages of *unit* in the journal, from *since* (seconds since 1970) or the *last* n."""
+    argv = ["journalctl", "-u", unit, "-o", "json", "--no-pager", "-q"]
     argv += [f"--since=@{since:.6f}"] if since is not None else []
     argv += [f"--lines={last}"] if last is not None else []
     return parse(host.run(argv).stdout)
 
 
+def refusals(messages: Iterable[str]) -> list[str]:
+    """What the check before the start said, of a service's messages."""
+    return [line.removeprefix(GPU_CHECK) for line in messages if line.startswith(GPU_CHECK)]
+
+
 def service_errors(host: Host, count: int = 3) -> list[str]:
     """The last errors of lemond itself, or why the check before its start refuses."""
     messages = read(host, last=100)
-    refused = [line.removeprefix(GPU_CHECK) for line in messages if line.startswith(GPU_CHECK)]
+    refused = refusals(messages)
     found = [_LEMOND.match(message) for message in messages]
     errors = [hit["text"].strip() for hit in found if hit and hit["level"] == "Error"]
     if refused and not errors:

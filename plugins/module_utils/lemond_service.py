@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
@@ -89,17 +90,19 @@ def _belongs_to_service(host: Host, folder: str) -> bool:
         return False
 
 
-def plan(current: Current, desired: Desired, endpoint: str) -> list[Change]:
+def plan(current: Current, desired: Desired, endpoint: str, give_way: Sequence[Change] = ()) -> list[Change]:
     """What to do; the service is restarted only where one of its files changes, or is not running.
 
     Starting, enabling and restarting are one change: on a fresh host the package's scripts may or
-    may not have enabled the unit, and a prediction must not depend on that.
+    may not have enabled the unit, and a prediction must not depend on that. *give_way*: what stops
+    another daemon; it comes right before the start.
     """
     changes = _file_changes(current, desired)
     if changes:
         # Written first: a run that dies between the files and the restart is taken up again.
         due = WriteFile(paths.LEMOND_RESTART_DUE, "")
         changes[0] = replace(changes[0], operations=(due, *changes[0].operations))
+    changes += give_way
     if not current.state.running:
         changes.append(_service_change("start", endpoint))
     elif changes or current.restart_due:
@@ -110,6 +113,16 @@ def plan(current: Current, desired: Desired, endpoint: str) -> list[Change]:
 
 
 def _file_changes(current: Current, desired: Desired) -> list[Change]:
+    changes = common_changes(current, desired.secrets)
+    if current.unit != desired.unit:
+        changes.append(_write("unit lemond.service", paths.LEMOND_UNIT, current.unit, desired.unit))
+    if current.settings != desired.settings:
+        changes.append(_write("lemond settings", paths.LEMOND_DEFAULTS, current.settings, desired.settings))
+    return changes
+
+
+def common_changes(current: Current, secrets: str) -> list[Change]:
+    """What lemond and vLLM as daemons share: the model folder, the check of the GPU, the secrets."""
     changes = []
     if current.cache != "linked":
         changes.append(
@@ -127,15 +140,11 @@ def _file_changes(current: Current, desired: Desired) -> list[Change]:
         changes.append(
             Change(LAYER, "gpu check", "write", paths.GPU_CHECK, current.gpu_check or "", check, (write,))
         )
-    if current.unit != desired.unit:
-        changes.append(_write("unit lemond.service", paths.LEMOND_UNIT, current.unit, desired.unit))
-    if current.settings != desired.settings:
-        changes.append(_write("lemond settings", paths.LEMOND_DEFAULTS, current.settings, desired.settings))
-    if (current.secrets or "") != desired.secrets or (desired.secrets and not current.secrets_private):
-        operation: Operation = WriteFile(paths.LEMOND_SECRETS, desired.secrets, 0o600, (0, 0))
-        if not desired.secrets:
+    if (current.secrets or "") != secrets or (secrets and not current.secrets_private):
+        operation: Operation = WriteFile(paths.LEMOND_SECRETS, secrets, 0o600, (0, 0))
+        if not secrets:
             operation = Remove(paths.LEMOND_SECRETS)
-        action = "write" if desired.secrets else "remove"
+        action = "write" if secrets else "remove"
         # No before/after: --diff must not show them.
         changes.append(Change(LAYER, "lemond secrets", action, paths.LEMOND_SECRETS, operations=(operation,)))
     return changes
@@ -178,17 +187,23 @@ def await_live(host: Host, endpoint: str) -> None:
     if alive and systemd.show(host, UNIT).running:
         return
     said = service_errors(host) or ["it said nothing"]
+    refuse_foreign_holder(host, endpoint, UNIT)
+    raise Refused(
+        f"lemond does not answer at {endpoint}. Its last errors: {' | '.join(said)}",
+        "See `journalctl -u lemond -n 50`.",
+    )
+
+
+def refuse_foreign_holder(host: Host, endpoint: str, unit: str) -> None:
+    """Raises Refused where something that does not belong to *unit* listens on the endpoint's port."""
+    port = urlsplit(endpoint).port or 0
     holder = sockets.listener(host, port)
-    if holder is not None and holder.pid != systemd.show(host, UNIT).main_pid:
+    if holder is not None and holder.unit != unit:
         raise Refused(
             f"Port {port} is taken by {holder}.",
             "Stop and disable it (a lemond of a user: `systemctl --user disable --now lemond`), or choose "
             "another lemonade_server_port.",
         )
-    raise Refused(
-        f"lemond does not answer at {endpoint}. Its last errors: {' | '.join(said)}",
-        "See `journalctl -u lemond -n 50`.",
-    )
 
 
 def findings(host: Host, client: Lemond, settings: lemond_config.Settings) -> list[dict[str, str]]:

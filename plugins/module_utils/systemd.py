@@ -22,6 +22,7 @@ class UnitState:
     drop_ins: tuple[str, ...] = ()
     main_pid: int = 0
     result: str = ""
+    restarts: int = 0  # automatic ones since somebody started it
 
     @property
     def running(self) -> bool:
@@ -40,6 +41,7 @@ def parse(text: str) -> UnitState:
         drop_ins=tuple(values.get("DropInPaths", "").split()),
         main_pid=int(values.get("MainPID") or 0),
         result=values.get("Result", ""),
+        restarts=int(values.get("NRestarts") or 0),
     )
 
 

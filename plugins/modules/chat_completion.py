@@ -9,10 +9,10 @@ module: chat_completion
 short_description: Prove that the endpoint answers, by a real chat completion
 version_added: "0.1.0"
 description:
-  - Asks for a chat completion through lemond and demands HTTP 200, text (content or reasoning), a finish
-    reason, counted tokens, and the right model.
-  - Demands that lemond runs the model by O(recipe), and that the engine's process is a child of lemond's
-    service and a program of the active bundle.
+  - Asks for a chat completion through the daemon (lemond, or vLLM itself) and demands HTTP 200, text (content
+    or reasoning), a finish reason, counted tokens, and the right model.
+  - Demands that lemond runs the model by O(recipe), and that the engine's process belongs to the service
+    and is a program of the active bundle.
   - Changes nothing.
 options:
   model:
@@ -124,7 +124,12 @@ engine:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.lemonade.deploy.plugins.module_utils import completion, engine, lemond_config
+from ansible_collections.lemonade.deploy.plugins.module_utils import (
+    completion,
+    daemon,
+    engine,
+    lemond_config,
+)
 from ansible_collections.lemonade.deploy.plugins.module_utils.host import Host
 from ansible_collections.lemonade.deploy.plugins.module_utils.lemond_api import Lemond
 from ansible_collections.lemonade.deploy.plugins.module_utils.module import Refused, run_module
@@ -137,6 +142,15 @@ ARGUMENTS: dict[str, Any] = {
     "recipe": {"type": "str", "default": "vllm"},
     "endpoint": {"type": "str", "default": ""},
 }
+
+
+def prove_vllm(host: Host, client: Lemond, given: dict[str, Any]) -> dict[str, Any]:
+    """The same where vLLM itself is the daemon. Raises Refused, LemondUnreachable."""
+    model = completion.served_name(client, given["model"])
+    answer = completion.ask(client, model, given["prompt"], given["max_tokens"], given["timeout"])
+    process = engine.read_daemon(host, daemon.UNITS[daemon.VLLM])
+    engine.check(process, daemon.UNITS[daemon.VLLM])
+    return {"inference": answer.public(), "engine": process.public()}
 
 
 def prove(host: Host, client: Lemond, given: dict[str, Any]) -> dict[str, Any]:
@@ -161,13 +175,15 @@ def main() -> None:
     given = module.params
     host = Host()
     client = Lemond(
-        given["endpoint"] or lemond_config.read_endpoint(host),
+        given["endpoint"] or daemon.endpoint(host),
         lemond_config.read_secret(host, "LEMONADE_API_KEY"),
     )
 
     def extra(_changes: list[Any]) -> dict[str, Any]:
         if module.check_mode:
             return {"inference": None, "engine": None}
+        if daemon.installed(host) == daemon.VLLM:
+            return prove_vllm(host, client, given)
         return prove(host, client, given)
 
     run_module(module, "verify", lambda: [], host, extra)

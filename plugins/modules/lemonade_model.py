@@ -42,6 +42,13 @@ options:
       args:
         description: Further arguments for the engine.
         type: str
+  daemon:
+    description:
+      - What serves; empty takes what is set up on the host.
+      - With V(vllm) only the first model is downloaded, and the service is started, which loads it.
+    type: str
+    choices: ["", lemond, vllm]
+    default: ""
   endpoint:
     description: URL of lemond; empty takes it from lemond's settings on the host.
     type: str
@@ -171,11 +178,17 @@ load_seconds:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.lemonade.deploy.plugins.module_utils import hub_cache, lemond_config, model_plan
+from ansible_collections.lemonade.deploy.plugins.module_utils import (
+    daemon,
+    hub_cache,
+    lemond_config,
+    model_plan,
+)
 from ansible_collections.lemonade.deploy.plugins.module_utils.host import Host
 from ansible_collections.lemonade.deploy.plugins.module_utils.hub import DEFAULT_URL
 from ansible_collections.lemonade.deploy.plugins.module_utils.lemond_api import Lemond
 from ansible_collections.lemonade.deploy.plugins.module_utils.model_run import Models
+from ansible_collections.lemonade.deploy.plugins.module_utils.model_serve import ServedModel
 from ansible_collections.lemonade.deploy.plugins.module_utils.module import run_module
 
 ARGUMENTS: dict[str, Any] = {
@@ -191,6 +204,7 @@ ARGUMENTS: dict[str, Any] = {
             "args": {"type": "str"},
         },
     },
+    "daemon": {"type": "str", "choices": ["", "lemond", "vllm"], "default": ""},
     "endpoint": {"type": "str", "default": ""},
     "pending": {"type": "bool", "default": False},
     "hub_url": {"type": "str", "default": DEFAULT_URL},
@@ -207,12 +221,16 @@ ARGUMENTS: dict[str, Any] = {
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    host = Host()
-    client = Lemond(
-        module.params["endpoint"] or lemond_config.read_endpoint(host),
-        lemond_config.read_secret(host, "LEMONADE_API_KEY"),
-    )
-    models = Models(module.params, bool(module.check_mode), host, client)
+    host, check_mode = Host(), bool(module.check_mode)
+    models: Models | ServedModel
+    if (module.params["daemon"] or daemon.installed(host)) == daemon.VLLM:
+        models = ServedModel(module.params, check_mode, host)
+    else:
+        client = Lemond(
+            module.params["endpoint"] or lemond_config.read_endpoint(host),
+            lemond_config.read_secret(host, "LEMONADE_API_KEY"),
+        )
+        models = Models(module.params, check_mode, host, client)
     try:
         run_module(module, model_plan.LAYER, models.plan, host, models.load)
     except hub_cache.OutOfTime as over:

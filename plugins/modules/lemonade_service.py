@@ -1,23 +1,49 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Module lemonade_service: unit, settings and secrets of lemond, and the running service."""
+"""Module lemonade_service: unit, settings and secrets of the daemon, and the running service."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: lemonade_service
-short_description: Run Lemonade Server by our own unit and settings
+short_description: Run Lemonade Server, or vLLM itself, by our own unit and settings
 version_added: "0.1.0"
 description:
   - Writes the whole unit to C(/etc/systemd/system), the settings to the file that C(LEMONADE_DEFAULTS_PATH)
     names, and the secrets to an environment file that only root can read. Drop-ins of the user are kept.
   - Restarts the service only where one of these changed, enables it, and waits until it answers.
   - Reads the effective settings back; what C(config.json) overrides is the finding C(config-overridden).
+  - With O(daemon=vllm) the unit runs the bundle's launcher with the first of O(models), and no lemond runs.
+    It is started here where that model is on the host; else M(lemonade.deploy.lemonade_model) starts it.
+  - The daemon that is not wanted is stopped; its models and settings stay.
 options:
+  daemon:
+    description: What serves.
+    type: str
+    choices: [lemond, vllm]
+    default: lemond
   unit:
-    description: Text of the unit file.
+    description:
+      - Text of the unit file. For O(daemon=vllm) it holds C(@ARGUMENTS@) where vLLM's arguments belong.
     type: str
     required: true
+  models:
+    description: The wanted models. O(daemon=vllm) serves the first; O(offline) judges each.
+    type: list
+    elements: dict
+    default: []
+  offline:
+    description: That the host reaches no internet, now or later.
+    type: bool
+    default: false
+  load_timeout:
+    description: Seconds that vLLM may take to start, which loads its model; only for O(daemon=vllm).
+    type: int
+    default: 1800
+  binary:
+    description: A lemond on the host that the unit runs instead of the package's; empty for the package's.
+    type: str
+    default: ""
   host:
     description: Address to bind to. Anything but loopback needs O(api_key).
     type: str
@@ -46,6 +72,10 @@ options:
     description: Key that clients must send.
     type: str
     default: ""
+  api_key_generate:
+    description: Make a key on the host where O(api_key) is empty and none is there. It is never returned.
+    type: bool
+    default: false
   hf_token:
     description: Hugging Face token.
     type: str
@@ -66,6 +96,12 @@ EXAMPLES = r"""
   lemonade.deploy.lemonade_service:
     unit: "{{ lookup('ansible.builtin.template', 'lemond.service.j2') }}"
     global_timeout: 1800
+
+- name: Run vLLM without any internet
+  lemonade.deploy.lemonade_service:
+    daemon: vllm
+    unit: "{{ lookup('ansible.builtin.template', 'vllm.service.j2') }}"
+    models: "{{ models_wanted }}"
 """
 
 RETURN = r"""
@@ -87,8 +123,12 @@ changes:
     detail:
       description: For people.
       type: str
+daemon:
+  description: What serves, V(lemond) or V(vllm).
+  returned: success
+  type: str
 endpoint:
-  description: URL of lemond as the host itself reaches it.
+  description: URL of the daemon as the host itself reaches it.
   returned: success
   type: str
   sample: http://127.0.0.1:13305
@@ -108,9 +148,12 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.lemonade.deploy.plugins.module_utils import (
+    daemon,
     lemond_config,
     lemond_service,
+    service_keys,
     systemd,
+    vllm_service,
 )
 from ansible_collections.lemonade.deploy.plugins.module_utils.change import Change
 from ansible_collections.lemonade.deploy.plugins.module_utils.host import Host
@@ -118,7 +161,12 @@ from ansible_collections.lemonade.deploy.plugins.module_utils.lemond_api import 
 from ansible_collections.lemonade.deploy.plugins.module_utils.module import run_module
 
 ARGUMENTS: dict[str, Any] = {
+    "daemon": {"type": "str", "choices": ["lemond", "vllm"], "default": "lemond"},
     "unit": {"type": "str", "required": True},
+    "models": {"type": "list", "elements": "dict", "default": []},
+    "offline": {"type": "bool", "default": False},
+    "load_timeout": {"type": "int", "default": 1800},
+    "binary": {"type": "str", "default": ""},
     "host": {"type": "str", "default": "127.0.0.1"},
     "port": {"type": "int", "default": 13305},
     "ctx_size": {"type": "int", "default": 4096},
@@ -126,8 +174,59 @@ ARGUMENTS: dict[str, Any] = {
     "vllm_args": {"type": "str", "default": ""},
     "settings": {"type": "dict", "default": {}},
     "api_key": {"type": "str", "default": "", "no_log": True},
+    "api_key_generate": {"type": "bool", "default": False, "no_log": False},
     "hf_token": {"type": "str", "default": "", "no_log": True},
 }
+
+
+class Service:
+    """The daemon as it is wanted: its plan, and what is told of it afterwards."""
+
+    def __init__(self, host: Host, given: dict[str, Any]) -> None:
+        self._host, self._given = host, given
+        self.settings = lemond_config.Settings(
+            given["host"],
+            given["port"],
+            given["ctx_size"],
+            given["global_timeout"],
+            given["vllm_args"],
+            lemond_config.merged(lemond_config.OFFLINE if given["offline"] else {}, given["settings"]),
+        )
+        self.endpoint = lemond_config.endpoint(self.settings.host, self.settings.port)
+        self.api_key = service_keys.api_key(host, given["api_key"], given["api_key_generate"])
+
+    def plan(self) -> list[Change]:
+        """All changes. Raises Refused."""
+        lemond_config.check(self.settings, self.api_key)
+        lemond_config.check_unit(self._given["unit"])
+        return self._plan_vllm() if self._given["daemon"] == daemon.VLLM else self._plan_lemond()
+
+    def _plan_vllm(self) -> list[Change]:
+        given = self._given
+        model = vllm_service.model_from(given["models"], given["ctx_size"], given["vllm_args"])
+        current = vllm_service.read(self._host, model)
+        if given["offline"] and not current.model_there:
+            vllm_service.refuse_missing(model)
+        unit = vllm_service.unit_text(given["unit"], model, self.settings.host, self.settings.port)
+        desired = vllm_service.Desired(unit, self._secrets(vllm=True), model)
+        return vllm_service.plan(current, desired, self.endpoint, given["load_timeout"])
+
+    def _plan_lemond(self) -> list[Change]:
+        unit = self._given["unit"].rstrip("\n") + "\n"
+        desired = lemond_service.Desired(unit, lemond_config.text(self.settings), self._secrets())
+        give_way = [vllm_service.stop_and_remove()] if daemon.installed(self._host) == daemon.VLLM else []
+        return lemond_service.plan(lemond_service.read(self._host), desired, self.endpoint, give_way)
+
+    def _secrets(self, vllm: bool = False) -> str:
+        keys = ("LEMONADE_API_KEY", *(["VLLM_API_KEY"] if vllm else []))
+        secrets = dict.fromkeys(keys, self.api_key)
+        return lemond_config.secrets_text({**secrets, "HF_TOKEN": self._given["hf_token"]})
+
+    def findings(self) -> list[dict[str, str]]:
+        """What the running daemon makes of the settings. Raises Refused."""
+        if self._given["daemon"] == daemon.VLLM:
+            return []  # vLLM has no settings beside its command line
+        return lemond_service.findings(self._host, Lemond(self.endpoint, self.api_key), self.settings)
 
 
 def main() -> None:
@@ -135,38 +234,19 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     given = module.params
     host = Host()
-    settings = lemond_config.Settings(
-        given["host"],
-        given["port"],
-        given["ctx_size"],
-        given["global_timeout"],
-        given["vllm_args"],
-        given["settings"],
-    )
-    secrets = {"LEMONADE_API_KEY": given["api_key"], "HF_TOKEN": given["hf_token"]}
-    endpoint = lemond_config.endpoint(settings.host, settings.port)
-
-    def plan() -> list[Change]:
-        lemond_config.check(settings, given["api_key"])
-        unit = given["unit"].rstrip("\n") + "\n"
-        lemond_config.check_unit(unit)
-        desired = lemond_service.Desired(
-            unit, lemond_config.text(settings), lemond_config.secrets_text(secrets)
-        )
-        return lemond_service.plan(lemond_service.read(host), desired, endpoint)
+    service = Service(host, given)
 
     def extra(changes: list[Change]) -> dict[str, Any]:
         # In check mode a service that would be restarted tells nothing about the new settings.
         settled = not (module.check_mode and changes)
         return {
-            "endpoint": endpoint,
-            "findings": lemond_service.findings(host, Lemond(endpoint, given["api_key"]), settings)
-            if settled
-            else [],
-            "drop_ins": list(systemd.show(host, lemond_service.UNIT).drop_ins),
+            "daemon": given["daemon"],
+            "endpoint": service.endpoint,
+            "findings": service.findings() if settled else [],
+            "drop_ins": list(systemd.show(host, daemon.UNITS[given["daemon"]]).drop_ins),
         }
 
-    run_module(module, lemond_service.LAYER, plan, host, extra)
+    run_module(module, lemond_service.LAYER, service.plan, host, extra)
 
 
 if __name__ == "__main__":

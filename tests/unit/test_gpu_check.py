@@ -97,19 +97,25 @@ def test_a_device_that_is_closed() -> None:
 # --- the unit ------------------------------------------------------------------------
 
 
-def unit(level: str) -> list[str]:
-    """The unit's lines without comments."""
-    text = (ROOT / "roles/lemonade_server/templates/lemond.service.j2").read_text()
+TEMPLATES = ROOT / "roles/lemonade_server/templates"
+DAEMONS = ["lemond", "vllm"]
+
+
+def unit(daemon: str, level: str) -> list[str]:
+    """A unit's lines without comments."""
     variables = yaml.safe_load((ROOT / "roles/lemonade_server/defaults/main.yml").read_text())
     variables["lemonade_server_hardening"] = level
-    rendered = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined).from_string(text)
-    lines = rendered.render(**variables).splitlines()
+    environment = jinja2.Environment(
+        trim_blocks=True, undefined=jinja2.StrictUndefined, loader=jinja2.FileSystemLoader(TEMPLATES)
+    )
+    lines = environment.get_template(f"{daemon}.service.j2").render(**variables).splitlines()
     return [line for line in lines if line and not line.startswith("#")]
 
 
+@pytest.mark.parametrize("daemon", DAEMONS)
 @pytest.mark.parametrize("level", ["compat", "strict"])
-def test_no_level_takes_the_gpu_away(level: str) -> None:
-    lines = unit(level)
+def test_no_level_takes_the_gpu_away(daemon: str, level: str) -> None:
+    lines = unit(daemon, level)
     for needed in (
         "DeviceAllow=char-kfd rw",
         "DeviceAllow=char-drm rw",
@@ -122,10 +128,17 @@ def test_no_level_takes_the_gpu_away(level: str) -> None:
     assert not names & {"MemoryDenyWriteExecute", "PrivateUsers", "ProcSubset", "PrivateDevices"}
 
 
-def test_strict_allows_a_list_and_refuses_what_compat_refuses() -> None:
-    compat, strict = unit("compat"), unit("strict")
+@pytest.mark.parametrize("daemon", DAEMONS)
+def test_strict_allows_a_list_and_refuses_what_compat_refuses(daemon: str) -> None:
+    compat, strict = unit(daemon, "compat"), unit(daemon, "strict")
     refused = next(line for line in compat if line.startswith("SystemCallFilter=~"))
     # The order counts: a list of allowed calls that came second would allow refused ones again.
     assert strict.index("SystemCallFilter=@system-service") < strict.index(refused)
     assert "SystemCallFilter=@system-service" not in compat
     assert ("UMask=0022" in compat, "UMask=0077" in strict) == (True, True)
+
+
+def test_no_start_of_vllm_asks_the_internet() -> None:
+    lines = unit("vllm", "compat")
+    assert {"Environment=HF_HUB_OFFLINE=1", "Environment=TRANSFORMERS_OFFLINE=1"} <= set(lines)
+    assert f"ExecStart={paths.LAUNCHER} @ARGUMENTS@" in lines

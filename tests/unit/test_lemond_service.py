@@ -35,9 +35,9 @@ def test_everything_on_a_fresh_host() -> None:
     assert names(planned(FRESH)) == [
         ("folder /var/lib/lemonade/.cache/huggingface", "link"),
         ("gpu check", "write"),
+        ("lemond secrets", "write"),
         ("unit lemond.service", "write"),
         ("lemond settings", "write"),
-        ("lemond secrets", "write"),
         ("service lemond", "start"),
     ]
 
