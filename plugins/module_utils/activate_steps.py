@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from . import (
     activation,
     amdgpu_module,
+    boot_gate,
     driver_switch,
     grub,
     initramfs,
@@ -90,10 +91,17 @@ def gate(host: Host, wish: ProofWish) -> None:
         )
 
 
-def prepare(host: Host, situation: Situation, wish: ProofWish, confirm_seconds: int) -> list[Change]:
+def prepare(
+    host: Host,
+    situation: Situation,
+    wish: ProofWish,
+    confirm_seconds: int,
+    warn: Callable[[str], None] = lambda _text: None,
+) -> list[Change]:
     """Rebuild the initramfs if due, and make the next boot the right one. Returns what was done.
 
-    Raises Refused for a kernel that was tried often enough, CommandFailed, OSError.
+    *warn* is told what is no reason to stop. Raises Refused for a kernel that was tried often enough or
+    that cannot be booted here, CommandFailed, OSError.
     """
     due = situation.due
     changes = plan(situation)
@@ -114,6 +122,8 @@ def prepare(host: Host, situation: Situation, wish: ProofWish, confirm_seconds: 
         if due or situation.reboot:
             activation.save(host, due)
     if situation.reboot:
+        if due.kernel is not None and due.kernel != situation.running:
+            boot_gate.demand(host, due.kernel, wish.origin, warn)
         _next_boot(host, due, situation, confirm_seconds)
     return [change for change in changes if change.object == "initramfs"]
 

@@ -8,10 +8,22 @@ initramfs was rebuilt): a plug pulled before that boots the old kernel. See modu
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from . import amdgpu_module, apt, disk, grub, initramfs, mainline_install, trial, trial_menu
+from . import (
+    amdgpu_module,
+    apt,
+    boot_gate,
+    disk,
+    grub,
+    initramfs,
+    kernel_hold,
+    mainline_install,
+    trial,
+    trial_menu,
+)
 from .activation import Due, marked
 from .change import Call, Change, WriteFile
 from .host import Host
@@ -34,6 +46,7 @@ class KernelWish:
     debs: tuple[Deb, ...] = ()  # of a mainline build
     target: str = ""  # apt's target release (backports)
     apt_source: AptSource | None = None  # to be added first
+    hold: bool = True
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -51,6 +64,7 @@ class KernelState:
     missing: tuple[str, ...] = ()
     source: str | None = None  # text of the file that wish.apt_source names
     entries: trial_menu.Entries | None = None  # ours, at the top of the menu
+    held: kernel_hold.Hold | None = None
 
 
 def due(state: KernelState, wish: KernelWish) -> Due:
@@ -79,8 +93,8 @@ def demand_grub(state: KernelState) -> grub.Grub:
 
 def plan(state: KernelState, wish: KernelWish) -> list[Change]:
     """Pure. Raises Refused where GRUB cannot boot a kernel once."""
-    if wish.release == state.running:
-        return []
+    if wish.release in ("", state.running):
+        return _hold(state, wish) if state.held is not None else []
     boot = demand_grub(state)
     changes = []
     if not trial.pinned(boot, state.entries, state.running):
@@ -103,7 +117,22 @@ def plan(state: KernelState, wish: KernelWish) -> list[Change]:
         detail = f"{wish.release} ({names}{from_where})"
         operation = Call(lambda host: install(host, wish, state))
         changes.append(Change(LAYER, "kernel", "install", detail, operations=(operation,)))
+    changes += _hold(state, wish)
     return marked(changes, due(state, wish))
+
+
+def _hold(state: KernelState, wish: KernelWish) -> list[Change]:
+    """Once a kernel of our choice is there, what would pull another one in is held."""
+    if not wish.hold:
+        if state.held is None:
+            return []
+        detail = ", ".join(state.held.packages) or "nothing is held"
+        return [Change(LAYER, "kernel hold", "release", detail, operations=(Call(kernel_hold.release),))]
+    wanted = wish.release or state.running
+    if state.held is not None and state.held.kernel == wanted:
+        return []
+    operation = Call(lambda host: kernel_hold.hold(host, wanted))
+    return [Change(LAYER, "kernel hold", "set", f"metapackages, for {wanted}", operations=(operation,))]
 
 
 def _add_source(state: KernelState, source: AptSource) -> Change:
@@ -125,6 +154,9 @@ def install(host: Host, wish: KernelWish, state: KernelState) -> None:
     """
     errors = apt.update(host)
     packages = [*wish.packages, *state.missing]
+    kernel_hold.keep(host, [state.running, wish.release])
+    if state.held is not None:
+        kernel_hold.release(host)  # else apt would not change what we hold ourselves
     with initramfs.held(host) as path:
         if wish.debs:
             packages = mainline_install.install(host, wish.debs, wish.release, path)
@@ -150,8 +182,12 @@ def _existing(host: Host, packages: Sequence[str]) -> list[str]:
 
 
 def missing_packages(host: Host, wish: KernelWish, known: Sequence[str]) -> tuple[str, ...]:
-    """What an installed kernel still lacks: under dkms its headers. *known*: installed packages."""
-    wanted = [f"linux-headers-{wish.release}"] if wish.dkms else []
+    """What an installed kernel still lacks: its headers, where DKMS is to build for it.
+
+    *known*: installed packages. Other modules than AMD's count as well (mainline's headers are its own).
+    """
+    builds = wish.dkms or (not wish.debs and bool(boot_gate.others_unbuilt(host, wish.release)))
+    wanted = [f"linux-headers-{wish.release}"] if builds else []
     have_build = host.is_dir(f"/lib/modules/{wish.release}/build")
     return tuple(name for name in wanted if name not in known and not have_build)
 
@@ -159,15 +195,33 @@ def missing_packages(host: Host, wish: KernelWish, known: Sequence[str]) -> tupl
 def demand_space(host: Host) -> None:
     """Refuse where /boot cannot hold one kernel more. Raises Refused."""
     free = disk.free_bytes(host, "/boot") // disk.MIB
-    if free < disk.BOOT_MIN_MIB:
+    needed = max(disk.BOOT_MIN_MIB, _like_the_running(host) // disk.MIB + 1)
+    if free < needed:
         raise Refused(
-            f"/boot has {free} MiB free, a kernel and its initramfs need {disk.BOOT_MIN_MIB} MiB",
+            f"/boot has {free} MiB free, a kernel and its initramfs need {needed} MiB",
             "remove old kernels (apt-get autoremove --purge), but not the running one",
         )
 
 
-def simulate(host: Host, wish: KernelWish, missing: Sequence[str]) -> None:
-    """Ask apt, on fresh private lists, that the packages exist and remove nothing. Raises Refused."""
+def _like_the_running(host: Host) -> int:
+    """Bytes of the running kernel in /boot, its initramfs twice: a new one is written beside the old."""
+    release = host.running_kernel()
+    sizes = [_size(host, f"/boot/vmlinuz-{release}"), 2 * _size(host, initramfs.image(release))]
+    return sum(sizes)
+
+
+def _size(host: Host, path: str) -> int:
+    try:
+        return os.stat(host.path(path)).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def simulate(host: Host, wish: KernelWish, missing: Sequence[str], held: bool = False) -> None:
+    """Ask apt, on fresh private lists, that the packages exist and remove nothing. Raises Refused.
+
+    *held*: we hold metapackages ourselves.
+    """
     if wish.debs:
         mainline_install.simulate(host, wish.debs)
         return
@@ -179,7 +233,9 @@ def simulate(host: Host, wish: KernelWish, missing: Sequence[str]) -> None:
         if unknown:
             told = f": {'; '.join(errors)}" if errors else ""
             raise Refused(f"apt has no {', '.join(unknown)}{told}", "check the host's apt sources")
-        removed = private.simulate_install([*wish.options, *packages]).remove
+        # What we hold ourselves is released before the installation, and held again after it.
+        ours = ["--allow-change-held-packages"] if held else []
+        removed = private.simulate_install([*ours, *wish.options, *packages]).remove
     if removed:
         raise Refused(
             f"installing {', '.join(packages)} would remove {', '.join(removed)}",

@@ -32,6 +32,8 @@ APT_PIN = "/etc/apt/preferences.d/lemonade-deploy-amdgpu"
 GTT_MODPROBE = "/etc/modprobe.d/lemonade-deploy-gtt.conf"
 GRUB_SNIPPET = "/etc/default/grub.d/zz-lemonade-deploy.cfg"  # sourced last by grub-mkconfig
 TRIAL_CONFIRMED = "/run/lemonade-deploy/trial-confirmed"  # of this boot: the new kernel stays
+KERNEL_HOLD = STATE_DIR + "/kernel-hold.json"  # metapackages held, and since when
+KERNEL_KEEP = "/etc/apt/apt.conf.d/90lemonade-deploy-kernels"
 HOLD_DIR = "/run/lemonade-deploy/hold"  # stand-in for update-initramfs while packages change
 UDEV_RULES = "/etc/udev/rules.d/70-lemonade-deploy-gpu.rules"
 

@@ -105,6 +105,11 @@ def look(
     refusal: Refused | None = None
     try:
         decision = _decide(facts, wishes, ask)
+        if decision.kernel.action == "install":
+            from . import boot_loader
+
+            # Before any layer changes the host: a kernel could not be tried on it.
+            boot_loader.demand(host)
     except Refused as refused:
         refusal = refused
     tag = decision.release.tag if decision else ""
@@ -141,7 +146,19 @@ def stop_reason(report: Report) -> Refused | None:
     for found in report.findings:
         if found.id == "disk-space" and found.severity == "error":
             return Refused(f"Not enough space: {found.found}.", found.remedy)
+        if found.id in _UNCLEAR_SOURCES and _installs_dkms(report):
+            return Refused(f"{found.found}. Nothing was changed.", found.remedy)
     return None
+
+
+# AMD's sources from which no driver is installed (module driver_sources).
+_UNCLEAR_SOURCES = ("amdgpu-repo-suite", "amdgpu-repo-duplicate")
+
+
+def _installs_dkms(report: Report) -> bool:
+    """Whether AMD's driver is wanted and is not the one that works already."""
+    driver = report.decision.driver if report.decision else None
+    return driver is not None and driver.origin == "dkms" and driver.state != states.DKMS_GOOD
 
 
 def ids(findings: Sequence[Finding]) -> list[str]:

@@ -166,7 +166,7 @@ class Activate:
                 self.demand_proof(0)
         else:
             changes = activate_steps.prepare(
-                self.host, situation, self.wish, self.module.params["confirm_timeout"]
+                self.host, situation, self.wish, self.module.params["confirm_timeout"], self.module.warn
             )
             if not situation.reboot:
                 changes += self.prove_and_confirm(0, situation.due)

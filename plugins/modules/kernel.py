@@ -13,6 +13,8 @@ description:
   - Before any package is unpacked GRUB gets the running kernel as its saved default, read back. Then the
     kernel is installed. M(lemonade.deploy.activate) boots it once and makes it the default after the proof;
     until then every plain boot takes the old one, also after a panic.
+  - Refuses before anything is installed where that cannot work, because another boot loader than GRUB
+    starts the host or GRUB cannot write on what holds C(/boot/grub), and names the manual way.
   - A kernel that is installed but does not run is booted in the same way.
 options:
   release:
@@ -67,6 +69,18 @@ options:
         required: true
   dkms:
     description: Whether AMD's DKMS driver must be built for it; its headers are installed with it then.
+    type: bool
+    default: false
+  hold:
+    description:
+      - Whether the metapackages that pull kernels in are held once a kernel was installed by this module.
+        V(false) releases what this module holds.
+    type: bool
+    default: true
+  repaired:
+    description:
+      - Whether an earlier task finishes what dpkg left half-way, so that check mode does not predict another
+        installation of a kernel whose package is among it.
     type: bool
     default: false
 attributes:
@@ -125,9 +139,12 @@ activation:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.lemonade.deploy.plugins.module_utils import (
+    boot_gate,
+    boot_loader,
     dpkg,
     grub,
     initramfs,
+    kernel_hold,
     kernel_plan,
     trial_menu,
 )
@@ -142,36 +159,47 @@ from ansible_collections.lemonade.deploy.plugins.module_utils.module import run_
 class Kernel:
     """Plans the wanted kernel, and keeps what the first plan needs at boot."""
 
-    def __init__(self, host: Host, wish: KernelWish) -> None:
+    def __init__(self, host: Host, wish: KernelWish, repaired: bool = False) -> None:
         self.host = host
         self.wish = wish
+        self.repaired = repaired
         self.due: Due | None = None
 
     def read(self) -> KernelState:
         """The host as it is now."""
         host, wish = self.host, self.wish
-        known = [name for name, package in dpkg.packages(host).items() if package.state == "installed"]
+        packages = dpkg.packages(host)
+        known = [name for name, package in packages.items() if package.state == "installed"]
+        images = [packages.get(f"linux-image-{kind}{wish.release}") for kind in ("", "unsigned-")]
+        unfinished = any(package.unfinished for package in images if package is not None)
+        installed = wish.release in initramfs.installed_kernels(host)
         return KernelState(
             running=host.running_kernel(),
-            installed=wish.release in initramfs.installed_kernels(host),
+            installed=installed or (self.repaired and unfinished),
             grub=grub.read(host),
             missing=kernel_plan.missing_packages(host, wish, known),
             source=host.read(wish.apt_source.path) if wish.apt_source else None,
             entries=trial_menu.read(host),
+            held=kernel_hold.read(host),
         )
 
     def plan(self) -> list[Change]:
         """The plan for the host as it is now."""
-        state = self.read()
-        if self.wish.release in ("", state.running):
+        if not self.wish.release or self.wish.release == self.host.running_kernel():
             self.due = self.due or Due()
-            return []
+            # A converged host costs one look at one file here.
+            state = KernelState(self.host.running_kernel(), True, None, held=kernel_hold.read(self.host))
+            return kernel_plan.plan(state, self.wish)
+        state = self.read()
+        if self.due is None:
+            boot_loader.demand(self.host)
+            boot_gate.demand_root(self.host, self.wish.release)
         changes = kernel_plan.plan(state, self.wish)
         if self.due is None:
             self.due = kernel_plan.due(state, self.wish)
             if any(change.object == "kernel" for change in changes):
                 kernel_plan.demand_space(self.host)
-                kernel_plan.simulate(self.host, self.wish, state.missing)
+                kernel_plan.simulate(self.host, self.wish, state.missing, state.held is not None)
         return changes
 
 
@@ -193,6 +221,7 @@ def wish_of(parameters: dict) -> KernelWish:
         tuple(Deb(**deb) for deb in parameters["debs"]),
         parameters["target"],
         AptSource(**source) if source else None,
+        parameters["hold"],
     )
 
 
@@ -212,10 +241,12 @@ def main() -> None:
                 },
             },
             "dkms": {"type": "bool", "default": False},
+            "hold": {"type": "bool", "default": True},
+            "repaired": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
-    kernel = Kernel(Host(), wish_of(module.params))
+    kernel = Kernel(Host(), wish_of(module.params), module.params["repaired"])
 
     def extra(_changes: list[Change]) -> dict:
         return {"activation": (kernel.due or Due()).public()}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -52,6 +53,18 @@ def grub_cfg(*releases: str, default: str = "0", initrd: bool = True) -> str:
         recovery = f"gnulinux-{release}-recovery-{UUID}"
         text += one(f"{title} (recovery mode)", recovery, release, "single", "\t")
     return text + "}\nmenuentry 'UEFI Firmware Settings' --id 'uefi-firmware' {\n\tfwsetup\n}\n"
+
+
+def initrd(release: str, *modules: str) -> bytes:
+    """An initial ramdisk with /init and these modules (paths below the release's folder)."""
+    names = ["init", *(f"usr/lib/modules/{release}/{path}" for path in modules), "TRAILER!!!"]
+    archive = b""
+    for name in names:
+        fields = [0, 0o100755, 0, 0, 1, 0, 0, 0, 0, 0, 0, len(name) + 1, 0]
+        header = b"070701" + "".join(f"{field:08X}" for field in fields).encode()
+        archive += header + name.encode() + b"\0"
+        archive += b"\0" * (-len(archive) % 4)
+    return gzip.compress(archive, mtime=0)
 
 
 class Box(Tree):
@@ -107,8 +120,8 @@ class Box(Tree):
     def kernels(self, *releases: str) -> Box:
         """Installed kernels, in GRUB's menu too (newest first)."""
         for release in releases:
-            self.file(f"/boot/vmlinuz-{release}").file(f"/boot/initrd.img-{release}", release)
-            self.file(f"/lib/modules/{release}/modules.dep")
+            self.file(f"/boot/vmlinuz-{release}").file(f"/boot/initrd.img-{release}", initrd(release))
+            self.file(f"/lib/modules/{release}/modules.dep", "kernel/fs/ext4/ext4.ko.zst:\n")
         self.file("/boot/grub/grubenv", grub.format_env({}))
         self.file("/etc/default/grub", "GRUB_DEFAULT=0\nGRUB_TIMEOUT=0\n")
         self.write_menu()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driver_box import Box
+from driver_box import Box, initrd
 from hypothesis import given
 from hypothesis import strategies as st
 from trees import GOOD_KERNEL, GOOD_SIZES, OLD_KERNEL, OLD_VGPR_SIZES
@@ -155,7 +155,7 @@ def test_a_rebuild_without_a_boot_is_not_followed_by_one(tmp_path: Path) -> None
 
 def rebuilding(box: Box) -> Box:
     def update(argv: Sequence[str], _env: Mapping[str, str]) -> None:
-        box.host.write(f"/boot/initrd.img-{argv[-1]}", "new")
+        box.host.write(f"/boot/initrd.img-{argv[-1]}", initrd(argv[-1]))
 
     return box.on("update-initramfs", do=update)
 

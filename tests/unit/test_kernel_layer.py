@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from driver_box import Box
 
-from lemonade_deploy.domain import grub, initramfs, kernel_plan, paths, trial_menu
+from lemonade_deploy.domain import grub, initramfs, kernel_hold, kernel_plan, paths, trial_menu
 from lemonade_deploy.domain.change import Change, apply_all
 from lemonade_deploy.domain.host import Completed
 from lemonade_deploy.domain.kernel_plan import KernelState, KernelWish
@@ -33,6 +33,7 @@ def read(box: Box, wish: KernelWish = WISH) -> KernelState:
         wish.release in initramfs.installed_kernels(box.host),
         grub.read(box.host),
         entries=trial_menu.read(box.host),
+        held=kernel_hold.read(box.host),
     )
 
 
@@ -61,7 +62,7 @@ def test_the_default_is_pinned_before_the_packages_and_the_one_shot_is_not_set_y
     box = old_box(tmp_path)
     state = read(box)
     changes = kernel_plan.plan(state, WISH)
-    assert names(changes) == [("grub default", "pin"), ("kernel", "install")]
+    assert names(changes) == [("grub default", "pin"), ("kernel", "install"), ("kernel hold", "set")]
     apply_all(changes, box.host)
     assert order_of(box) == ["update-grub", "grub-set-default", "apt-get"]
     after = grub.read(box.host)
@@ -78,7 +79,7 @@ def test_a_kernel_that_is_installed_but_does_not_run_is_only_pinned_against(tmp_
     box.kernels(OLD, NEW).module(NEW, "in-tree")
     state = read(box)
     changes = kernel_plan.plan(state, WISH)
-    assert names(changes) == [("grub default", "pin")]
+    assert names(changes) == [("grub default", "pin"), ("kernel hold", "set")]
     due = kernel_plan.due(state, WISH)
     assert (due.initramfs, due.kernel) == (False, NEW)
     apply_all(changes, box.host)

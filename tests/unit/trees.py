@@ -43,6 +43,8 @@ class Tree:
         if argv[:2] == ("modinfo", "-k") and argv[3:5] == ("-F", "srcversion"):
             known = self.srcversions.get(argv[2])
             return Completed(tuple(argv), 0 if known else 1, f"{known}\n" if known else "", "")
+        if argv[0] == "grub-probe":
+            return Completed(tuple(argv), 0, {"--target=fs": "ext2\n"}.get(argv[1], ""), "")
         return Completed(tuple(argv), 1, "", f"{argv[0]}: nothing of the kind in this tree")
 
     def file(self, path: str, content: str | bytes = "") -> Tree:
@@ -51,6 +53,11 @@ class Tree:
         real.parent.mkdir(parents=True, exist_ok=True)
         real.write_bytes(content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content)
         return self
+
+    def grub_disk(self) -> Tree:
+        """GRUB starts it from an ext4 file system on a plain partition."""
+        self.file("/proc/self/mountinfo", "24 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw\n")
+        return self.file("/boot/grub/grub.cfg")
 
     def link(self, path: str, target: str) -> Tree:
         """Make a symbolic link."""
@@ -215,7 +222,7 @@ class Tree:
 
 def bare(root: Path, kernel: str = GOOD_KERNEL) -> Tree:
     """Ubuntu 24.04 without any GPU."""
-    return Tree(root).distribution().kernel(kernel).memory().dpkg({})
+    return Tree(root).distribution().kernel(kernel).memory().dpkg({}).grub_disk()
 
 
 def strix_halo(
