@@ -13,6 +13,7 @@ DKMS = "dkms"
 NONE = "none"
 FOREIGN = "foreign"  # a module by hand or of another packager
 
+_TREE = "/var/lib/dkms"
 # depmod's order on Debian and Ubuntu: updates/ outranks the kernel's own folder.
 _PLACES = (
     ("updates/dkms", DKMS),
@@ -34,10 +35,14 @@ class Loaded(NamedTuple):
 
 
 class OnDisk(NamedTuple):
-    """The module that modprobe would load for a kernel. ``origin``: in-tree, dkms, foreign or none."""
+    """The module that modprobe would load for a kernel. ``origin``: in-tree, dkms, foreign or none.
+
+    ``owner``: another DKMS module than AMD's that built it, which makes it foreign.
+    """
 
     origin: str
     path: str | None = None
+    owner: str = ""
 
 
 def read_loaded(host: Host) -> Loaded:
@@ -53,8 +58,19 @@ def on_disk(host: Host, kernel: str) -> OnDisk:
     for place, origin in _PLACES:
         found = host.glob(f"/lib/modules/{kernel}/{place}/amdgpu.ko*")
         if found:
-            return OnDisk(origin, found[0])
+            owner = _other_owner(host, kernel) if origin == DKMS else ""
+            return OnDisk(FOREIGN if owner else origin, found[0], owner)
     return OnDisk(NONE)
+
+
+def _other_owner(host: Host, kernel: str) -> str:
+    """``name/version`` in DKMS's tree of another module that has an amdgpu for *kernel*; "" for AMD's own."""
+    trees = [name for name in host.listdir(_TREE) if name != "amdgpu"]
+    for name in trees:
+        found = host.glob(f"{_TREE}/{name}/*/{kernel}/*/module/amdgpu.ko*")
+        if found:
+            return "/".join(found[0][len(_TREE) + 1 :].split("/")[:2])
+    return ""
 
 
 def srcversion(host: Host, kernel: str) -> str | None:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 TRUSTED = ("/etc/apt/trusted.gpg", "/etc/apt/trusted.gpg.d")
 SOON = 30 * 24 * 3600  # s: an end this near is worth a warning
 
+ANY = ""  # in place of a fingerprint: whatever key the file holds, as long as it has not expired
+
 OK = "ok"
 MISSING = "missing"
 UNREADABLE = "unreadable"
@@ -62,8 +64,11 @@ def _read(host: Host, path: str) -> list[openpgp.Key] | str:
 
 
 def judge(path: str, keys: list[openpgp.Key], fingerprint: str, now: float) -> KeyState:
-    """The state of the key with *fingerprint* among *keys* of the file *path*."""
+    """The state of the key with *fingerprint* (or :data:`ANY`) among *keys* of the file *path*."""
     wanted = fingerprint.replace(" ", "").upper()
+    if wanted == ANY:
+        # The one that lasts longest: a file may keep the old ones beside it.
+        wanted = max(keys, key=lambda key: float("inf") if key.expires is None else key.expires).fingerprint
     key = next((key for key in keys if key.fingerprint == wanted), None)
     if key is None:
         return KeyState(

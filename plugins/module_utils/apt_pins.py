@@ -80,6 +80,15 @@ def malformed(pins: list[Pin]) -> list[Pin]:
     ]
 
 
+_AMD_PACKAGES = re.compile(r"amdgpu|rocm|rocminfo|hsa-|hip", re.IGNORECASE)
+
+
+def concerns_amd(pin: Pin) -> bool:
+    """Whether a pin is about AMD's repositories or packages."""
+    about = re.search(r"repo\.(radeon|amd)\.com", pin.pin)
+    return about is not None or any(map(_AMD_PACKAGES.match, pin.packages))
+
+
 def own_pin(pins: list[Pin]) -> Pin | None:
     """The kit's pin that keeps amdgpu-dkms from coming back, or None."""
     for pin in pins:

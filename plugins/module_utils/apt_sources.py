@@ -9,7 +9,7 @@ A mirror is recognised by the same path and keeps its host.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from .apt_formats import Entry, parse, rewrite
 from .host import Host
@@ -105,3 +105,18 @@ def with_versions(text: str, found: Iterable[Entry], new: str) -> str:
 def expected_suite(distribution: str, release: str) -> str | None:
     """AMD's suite for a distribution id and version (os-release), or None where it has none."""
     return SUITES.get((distribution, release))
+
+
+def duplicates(entries: Sequence[Entry]) -> list[Entry]:
+    """Active entries that name the driver's repository for an architecture that an earlier one names too."""
+    seen: list[Entry] = []
+    found: dict[tuple[str, int], Entry] = {}
+    for entry in entries:
+        for other in seen:
+            overlap = set(entry.architectures) & set(other.architectures)
+            both = not entry.architectures or not other.architectures or overlap
+            if both and (entry.path, entry.line) != (other.path, other.line):
+                found.setdefault((other.path, other.line), other)
+                found.setdefault((entry.path, entry.line), entry)
+        seen.append(entry)
+    return list(found.values())

@@ -77,21 +77,6 @@ def wrong_suites(entries: Sequence[Entry], expected: str | None) -> list[Entry]:
     return [entry for entry in entries if expected is not None and entry.suite != expected]
 
 
-def duplicates(entries: Sequence[Entry]) -> list[Entry]:
-    """Active entries that name the driver's repository for an architecture that an earlier one names too."""
-    seen: list[Entry] = []
-    found: dict[tuple[str, int], Entry] = {}
-    for entry in entries:
-        for other in seen:
-            overlap = set(entry.architectures) & set(other.architectures)
-            both = not entry.architectures or not other.architectures or overlap
-            if both and (entry.path, entry.line) != (other.path, other.line):
-                found.setdefault((other.path, other.line), other)
-                found.setdefault((entry.path, entry.line), entry)
-        seen.append(entry)
-    return list(found.values())
-
-
 def demand_clear(host: Host, entries: Sequence[Entry]) -> None:
     """Demand that no entry is for another release and none is there twice. Raises Refused."""
     distribution = read_distribution(host)
@@ -103,7 +88,7 @@ def demand_clear(host: Host, entries: Sequence[Entry]) -> None:
             f"{distribution.name} needs {suite}",
             f"change {wrong[0].suite} to {suite} in {wrong[0].path} line {wrong[0].line}, then run again",
         )
-    twice = duplicates(entries)
+    twice = apt_sources.duplicates(entries)
     if twice:
         raise Refused(
             f"AMD's driver repository is named more than once: {'; '.join(map(_place, twice))}",

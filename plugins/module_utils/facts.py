@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import amdgpu_module as kernel_module
 from . import (
     apt_sources,
+    boot_facts,
     cmdline_traps,
     disk,
     dkms,
     dpkg,
     environment,
+    firmware_facts,
     kfd,
     memory,
     modprobe_conf,
@@ -21,6 +23,7 @@ from . import (
 )
 from . import secure_boot as secure_boot_state
 from .apt_formats import Entry
+from .boot_facts import BootLoader
 from .distribution import Distribution, read_distribution
 from .gpus import Gpu, supported, survey
 from .host import Host
@@ -34,17 +37,20 @@ if TYPE_CHECKING:
 
 # AMD's key for repo.radeon.com.
 KEY_FINGERPRINT = "CA8BB4727A47B4D09B4EE8969386B48A1A693C5C"
-FIRMWARE_SHADOW = "/lib/firmware/updates/amdgpu"
 DKMS_PACKAGES = ("amdgpu-dkms", "rock-dkms")
 
 
 class Apt(NamedTuple):
-    """AMD's apt sources; keys and pins are looked at only where a driver entry is active."""
+    """AMD's apt sources, the keys of the active ones, and the pins that concern them.
+
+    ``pins``: those for AMD's packages or repositories; where none of its sources is there nobody looks.
+    """
 
     entries: tuple[Entry, ...] = ()
     keys: tuple[apt_keys.KeyState, ...] = ()
     repository_pin: apt_pins.Pin | None = None
     malformed_pins: tuple[apt_pins.Pin, ...] = ()
+    pins: tuple[apt_pins.Pin, ...] = ()
 
     @property
     def drivers(self) -> list[Entry]:
@@ -84,6 +90,7 @@ class Facts(NamedTuple):
     apt: Apt
     blacklists: tuple[modprobe_conf.Blacklisted, ...]
     traps: tuple[cmdline_traps.Trap, ...]
+    options: tuple[modprobe_conf.Option, ...]
     secure_boot: bool
     dkms_signer: str | None
     access: Access
@@ -92,7 +99,8 @@ class Facts(NamedTuple):
     overrides: tuple[Override, ...]
     header_kernels: tuple[str, ...]
     hsa_overrides: tuple[environment.Stray, ...]
-    firmware_shadow: bool
+    firmware_shadow: tuple[str, ...]
+    boot_loader: BootLoader
     bundle_free: int
     boot_free: int
 
@@ -113,62 +121,25 @@ class Facts(NamedTuple):
         return None not in both and both[0] != both[1]
 
     def public(self) -> dict[str, Any]:
-        """What goes into ``ansible_facts``: small, numbers and names, no file contents."""
-        return {
-            "distribution": {"id": self.distribution.id, "version": self.distribution.version},
-            "kernel": self.kernel,
-            "gpu": [gpu.public() for gpu in self.gpus],
-            "module": {
-                "loaded": self.loaded._asdict(),
-                "on_disk": self.on_disk._asdict(),
-                "changed": self.module_changed,
-            },
-            "dkms": [
-                {
-                    "version": v.version,
-                    "installed": list(v.installed),
-                    "broken": v.broken,
-                    "failed": v.failed_kernel,
-                }
-                for v in self.dkms
-            ],
-            "packages": {
-                name: package.version for name, package in self.dpkg.packages.items() if package.installed
-            },
-            "dpkg_unfinished": [package.name for package in self.dpkg.unfinished],
-            "apt": [
-                {
-                    "file": entry.path,
-                    "line": entry.line,
-                    "uri": entry.uri,
-                    "suite": entry.suite,
-                    "enabled": entry.enabled,
-                    "version": apt_sources.version(entry) if apt_sources.is_driver(entry) else None,
-                    "signed_by": entry.signed_by if entry.signed_by.startswith("/") else "",
-                }
-                for entry in self.apt.entries
-            ],
-            "keys": [key._asdict() for key in self.apt.keys],
-            "pinned": self.apt.repository_pin is not None,
-            "blacklists": [f"{line.path}:{line.line}" for line in self.blacklists],
-            "command_line_traps": [trap.word for trap in self.traps],
-            "service_user": self.access._asdict(),
-            "secure_boot": self.secure_boot,
-            "memory_kib": self.memory_kib,
-            "disk_free": {"bundle": self.bundle_free, "boot": self.boot_free},
-        }
+        """The facts for JSON (:mod:`.facts_public`)."""
+        from .facts_public import public
+
+        return public(self)
 
 
 def _read_apt(host: Host, fingerprint: str, now: float) -> Apt:
     entries = [e for e in apt_sources.entries(apt_sources.read_sources(host)) if apt_sources.is_amd(e)]
-    drivers = apt_sources.active(entry for entry in entries if apt_sources.is_driver(entry))
-    if not drivers:
-        return Apt(tuple(entries))
+    if not entries and not host.exists(paths.APT_PIN):
+        return Apt()
     from . import apt_keys, apt_pins
 
     keys: dict[str, apt_keys.KeyState] = {}
-    for entry in drivers:
-        state = apt_keys.entry_key(host, entry, fingerprint, now)
+    # The driver's first: where two share a key, its fingerprint is the one that is asked for.
+    for entry in sorted(apt_sources.active(entries), key=lambda e: not apt_sources.is_driver(e)):
+        wanted = fingerprint if apt_sources.is_driver(entry) else apt_keys.ANY
+        if wanted == apt_keys.ANY and not entry.signed_by:
+            continue  # one of all the keys that apt trusts
+        state = apt_keys.entry_key(host, entry, wanted, now)
         keys.setdefault(state.path, state)
     pins = apt_pins.read_pins(host)
     return Apt(
@@ -176,6 +147,7 @@ def _read_apt(host: Host, fingerprint: str, now: float) -> Apt:
         tuple(keys.values()),
         apt_pins.repository_pin(pins),
         tuple(apt_pins.malformed(pins)),
+        tuple(pin for pin in pins if apt_pins.concerns_amd(pin)),
     )
 
 
@@ -227,6 +199,7 @@ def read_facts(
         apt=_read_apt(host, fingerprint, time.time() if now is None else now),
         blacklists=tuple(modprobe_conf.blacklists(host)),
         traps=tuple(cmdline_traps.read_traps(host)),
+        options=tuple(modprobe_conf.options(host)),
         secure_boot=secure,
         dkms_signer=_dkms_signer(host, on_disk, secure),
         access=read_access(host, service_user),
@@ -235,7 +208,8 @@ def read_facts(
         overrides=tuple(overrides(host)),
         header_kernels=tuple(path.split("/")[3] for path in host.glob("/lib/modules/*/build")),
         hsa_overrides=tuple(environment.hsa_overrides(host)),
-        firmware_shadow=bool(host.listdir(FIRMWARE_SHADOW)),
+        firmware_shadow=firmware_facts.shadowing(host),
+        boot_loader=boot_facts.read(host),
         bundle_free=disk.free_bytes(host, paths.BUNDLE_ROOT),
         boot_free=disk.free_bytes(host, "/boot"),
     )

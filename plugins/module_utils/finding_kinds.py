@@ -134,27 +134,28 @@ KINDS = (
     Kind(
         "amdgpu-repo-suite",
         WARNING,
-        "A driver repository's suite is that of another distribution release.",
+        "A driver repository's suite is another distribution release's; no driver is installed from it.",
         "Correct the suite in the named line.",
     ),
     Kind(
         "amdgpu-repo-duplicate",
         WARNING,
-        "The driver repository is named more than once.",
+        "The driver repository is named more than once; no driver is installed from it.",
         "Keep one of the named lines.",
     ),
     Kind(
         "apt-key-unusable",
         ERROR,
         "The key of AMD's repository is missing, damaged, expired or another one: apt refuses it.",
-        "Fetch the key again from the repository (rocm/rocm.gpg.key) and compare its fingerprint.",
+        "Fetch the key again from the repository (rocm/rocm.gpg.key) and compare its fingerprint; a run with "
+        "amdgpu_driver_policy dkms does that.",
     ),
     Kind(
         "apt-pin-missing",
         WARNING,
         "AMD's repository is active without a pin that works: the distribution's packages win by version.",
         "Put `Package: *`, `Pin: release o=repo.radeon.com`, `Pin-Priority: 600` in "
-        "/etc/apt/preferences.d/repo-radeon-pin-600.",
+        "/etc/apt/preferences.d/repo-radeon-pin-600; a run with amdgpu_driver_policy dkms writes it.",
     ),
     Kind(
         "dpkg-unfinished",
@@ -175,6 +176,13 @@ KINDS = (
         "A word on the kernel command line, of this boot or the next, stands in the driver's way; no run "
         "starts with one that keeps amdgpu from loading.",
         "Remove it from GRUB_CMDLINE_LINUX in /etc/default/grub, run update-grub, reboot, then run again.",
+    ),
+    Kind(
+        "modprobe-option",
+        WARNING,
+        "A modprobe.d option of amdgpu hides the CWSR bug, or keeps the driver from its hardware; no run "
+        "starts with the latter.",
+        "Remove that option, run `sudo update-initramfs -u -k all`, reboot, then run again.",
     ),
     Kind(
         "kernel-without-fix",

@@ -28,7 +28,7 @@ class Finding(NamedTuple):
             "id": self.id,
             "severity": self.severity,
             "found": printable(self.found),
-            "remedy": self.remedy,
+            "remedy": printable(self.remedy),
             "source": printable(self.source),
         }
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from . import amdgpu_module as kernel_module
-from . import cwsr, kernels, kfd, load_blockers, paths, pci, secure_boot, states
+from . import cwsr, firmware_facts, kernels, kfd, load_blockers, paths, pci, secure_boot, states
 from .decision import Wishes, judge_running
 from .facts import Facts
 from .findings import ERROR, INFO, WARNING, Finding, finding
@@ -15,7 +15,6 @@ from .host import OSRELEASE
 from .refusal import Refused
 
 BAD_MES = 0x83
-MES_VERSION_FILE = "/sys/class/drm/card*/device/fw_version/mes_fw_version"
 _MES_VERSION = 0xFFF  # AMDGPU_MES_VERSION_MASK
 _CWSR = {"missing": "cwsr-missing", "old-vgpr": "cwsr-old-vgpr", "wrong": "cwsr-wrong"}
 
@@ -89,16 +88,19 @@ def _numbers(facts: Facts) -> Iterator[Finding]:
             )
         elif gpu.cwsr_above:
             yield finding("cwsr-above-formula", f"{_name(gpu)}: {gpu.cwsr_why}", _node(gpu))
-        if (
-            gpu.gfx == "gfx1151"
-            and gpu.mes_firmware is not None
-            and gpu.mes_firmware & _MES_VERSION == BAD_MES
-        ):
-            yield finding(
-                "firmware-mes",
-                f"{_name(gpu)} runs MES firmware {gpu.mes_firmware & _MES_VERSION:#x}",
-                MES_VERSION_FILE,
-            )
+        if gpu.gfx == "gfx1151" and gpu.mes_firmware is not None:
+            yield from _mes(facts, gpu, gpu.mes_firmware & _MES_VERSION)
+
+
+def _mes(facts: Facts, gpu: Gpu, version: int) -> Iterator[Finding]:
+    if version != BAD_MES:
+        return
+    shadow = [name for name in facts.firmware_shadow if "_mes" in name]
+    package = facts.dpkg.version("amdgpu-dkms-firmware")
+    where = f"; {firmware_facts.SHADOW}/{shadow[0]} outranks the distribution's" if shadow else ""
+    owner = f" (amdgpu-dkms-firmware {package})" if shadow and package else ""
+    found = f"{_name(gpu)} runs MES firmware {version:#x}{where}{owner}"
+    yield finding("firmware-mes", found, gpu.mes_source)
 
 
 def _driver(facts: Facts) -> Iterator[Finding]:

@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 from . import amdgpu_module as kernel_module
-from . import apt_sources, dpkg, paths, secure_boot, service_user
+from . import apt_sources, dpkg, firmware_facts, paths, secure_boot, service_user
 from .apt_formats import Entry
 from .decision import Wishes
 from .disk import BOOT_MIN_MIB, GIB, MIB
+from .driver_choice import DKMS
 from .driver_releases import known_form, satisfies
-from .facts import FIRMWARE_SHADOW, Facts
+from .facts import Facts
 from .findings import ERROR, INFO, WARNING, Finding, finding
 from .load_blockers import load_blockers
 
@@ -24,6 +24,8 @@ def _place(entry: Entry) -> str:
 def _repository(facts: Facts, wishes: Wishes) -> Iterator[Finding]:
     drivers = facts.apt.drivers
     suite = apt_sources.expected_suite(facts.distribution.id, facts.distribution.version)
+    # The driver layer refuses them where it would install from there; else they only wait.
+    unclear = ERROR if wishes.policy == DKMS or facts.dkms_installed else WARNING
     for entry in drivers:
         version = apt_sources.version(entry) or ""
         wanted = wishes.repository_version
@@ -34,11 +36,13 @@ def _repository(facts: Facts, wishes: Wishes) -> Iterator[Finding]:
             yield finding("amdgpu-repo-outdated", found, entry.path, severity=severity)
         if suite is not None and entry.suite != suite:
             found = f"{_place(entry)} (suite {entry.suite}; {facts.distribution.name} needs {suite})"
-            yield finding("amdgpu-repo-suite", found, entry.path)
-    places = Counter((entry.path, entry.line) for entry in drivers)
-    if len(places) > 1:
-        found = "; ".join(_place(entry) for entry in drivers)
-        yield finding("amdgpu-repo-duplicate", found, apt_sources.PARTS)
+            remedy = f"Change {entry.suite} to {suite} in {entry.path} line {entry.line}."
+            yield finding("amdgpu-repo-suite", found, entry.path, severity=unclear, remedy=remedy)
+    twice = apt_sources.duplicates(drivers)
+    if twice:
+        found = "; ".join(_place(entry) for entry in twice)
+        remedy = f"Keep one: remove {twice[-1].path} line {twice[-1].line}, for example."
+        yield finding("amdgpu-repo-duplicate", found, apt_sources.PARTS, severity=unclear, remedy=remedy)
 
 
 def _keys_and_pins(facts: Facts) -> Iterator[Finding]:
@@ -82,8 +86,11 @@ def _dkms(facts: Facts) -> Iterator[Finding]:
 
 
 def _firmware(facts: Facts) -> Iterator[Finding]:
-    if facts.firmware_shadow and facts.dpkg.version("amdgpu-dkms-firmware") is None:
-        yield finding("firmware-shadow", f"files in {FIRMWARE_SHADOW}", FIRMWARE_SHADOW)
+    names = facts.firmware_shadow
+    if names and facts.dpkg.version("amdgpu-dkms-firmware") is None:
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        found = f"{', '.join(names[:3])}{more} in {firmware_facts.SHADOW}"
+        yield finding("firmware-shadow", found, firmware_facts.SHADOW)
 
 
 def _service(facts: Facts) -> Iterator[Finding]:

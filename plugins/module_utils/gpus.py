@@ -7,10 +7,11 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from . import cwsr, gfx, kfd, pci
+from . import cwsr, firmware_facts, gfx, kfd, pci
 from .host import Host
 
 DRM = "/sys/class/drm"
+DRIVER = "amdgpu"
 _SLOT = re.compile(r"^PCI_SLOT_NAME=(\S+)", re.MULTILINE)
 
 
@@ -44,6 +45,12 @@ class Gpu(NamedTuple):
     mes_firmware: int | None
     listed: bool
     bound: str | None
+    mes_source: str = ""
+
+    @property
+    def given_away(self) -> bool:
+        """Whether another driver than amdgpu holds it (vfio-pci, pci-stub): somebody's wish."""
+        return self.node is None and self.bound not in (None, DRIVER)
 
     def public(self) -> dict[str, Any]:
         """As a dictionary for JSON."""
@@ -95,10 +102,11 @@ def _one(host: Host, gpu: pci.PciGpu, node: kfd.Node | None, origin: str) -> Gpu
     else:
         verdict = cwsr.judge(isa, cus, node.cwsr_size, node.ctl_stack_size)
     device = _drm_device(host, gpu)
-    vram, gtt, firmware = (
+    vram, gtt = (
         pci.number(host.value(f"{device}/{attribute}")) if device else None
-        for attribute in ("mem_info_vram_total", "mem_info_gtt_total", "fw_version/mes_fw_version")
+        for attribute in ("mem_info_vram_total", "mem_info_gtt_total")
     )
+    firmware, told = firmware_facts.mes_version(host, gpu.address, device) if node else (None, "")
     return Gpu(
         pci=gpu.address,
         device_id=f"{gpu.device_id:04x}",
@@ -124,6 +132,7 @@ def _one(host: Host, gpu: pci.PciGpu, node: kfd.Node | None, origin: str) -> Gpu
         mes_firmware=firmware,
         listed=gpu.known is not None,
         bound=gpu.driver,
+        mes_source=told,
     )
 
 
@@ -148,6 +157,8 @@ def supported(gpus: Sequence[Gpu]) -> list[Gpu]:
     """The GPUs for which a bundle is published; the one that serves comes first.
 
     Discrete ones come before APUs: Lemonade prefers them as well, and the bundle must be of the
-    family that Lemonade looks for.
+    family that Lemonade looks for. One that was given to somebody else (vfio-pci, a guest's) does not
+    count where another is left.
     """
-    return sorted((gpu for gpu in gpus if gpu.family), key=lambda gpu: (gpu.apu, gpu.pci))
+    published = sorted((gpu for gpu in gpus if gpu.family), key=lambda gpu: (gpu.apu, gpu.pci))
+    return [gpu for gpu in published if not gpu.given_away] or published

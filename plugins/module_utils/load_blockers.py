@@ -25,6 +25,11 @@ def load_blockers(facts: Facts) -> Iterator[Finding]:
         yield finding(
             "amdgpu-blacklisted", f"{line.path} line {line.line}: {line.text}", line.path, remedy=remedy
         )
+    for option in facts.options:
+        if option.effect:
+            found = f"{option.path} line {option.line}: {option.text}: {option.effect}"
+            severity = ERROR if option.blocks else WARNING
+            yield finding("modprobe-option", found, option.path, severity=severity)
     for trap in facts.traps:
         when = "" if trap.running else " (from the next boot on)"
         place = f"{trap.place}: " if trap.line else ""
@@ -39,6 +44,7 @@ def load_blockers(facts: Facts) -> Iterator[Finding]:
 def why_dark(facts: Facts) -> list[str]:
     """The blockers as reasons why no driver runs a GPU now."""
     reasons = [f"{line.path} line {line.line} says '{line.text}'" for line in facts.blacklists]
+    reasons += [f"{item.path} line {item.line} says '{item.text}'" for item in facts.options if item.blocks]
     words = [trap.word for trap in facts.traps if trap.blocks and trap.running]
     return reasons + [f"the command line has {word}" for word in dict.fromkeys(words)]
 
@@ -46,6 +52,7 @@ def why_dark(facts: Facts) -> list[str]:
 def blocked(facts: Facts) -> Refused | None:
     """Why nothing may be changed while these lines and words are there; None where nothing is in the way."""
     lines = [f"{line.path} line {line.line} ({line.text})" for line in facts.blacklists if not line.left_over]
+    lines += [f"{item.path} line {item.line} ({item.text})" for item in facts.options if item.blocks]
     words = [f"{trap.place} ({trap.word})" for trap in facts.traps if trap.blocks]
     if not lines and not words:
         return None

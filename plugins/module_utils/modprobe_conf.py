@@ -106,9 +106,8 @@ def _goes(path: str, text: str) -> bool:
     return path == AMD_LEFTOVER and rest != text and not rest.strip()
 
 
-def blacklists(host: Host) -> list[Blacklisted]:
-    """Lines of modprobe.d files that keep amdgpu from loading."""
-    found = []
+def _files(host: Host) -> Iterator[tuple[str, str]]:
+    """Path and text of every file that kmod reads."""
     seen: set[str] = set()
     for folder in FOLDERS:
         for name in host.listdir(folder):
@@ -118,10 +117,53 @@ def blacklists(host: Host) -> list[Blacklisted]:
             text = (host.read_bytes(path) or b"").decode("utf-8", "surrogateescape")
             if not _goes(path, text):  # a file that will be gone hides nothing
                 seen.add(name)
-            for line in lines(text):
-                if _blocks(line):
-                    own = path == AMD_LEFTOVER and is_blacklist(line)
-                    found.append(Blacklisted(path, line.first, line.text.strip(), own))
+            yield path, text
+
+
+def blacklists(host: Host) -> list[Blacklisted]:
+    """Lines of modprobe.d files that keep amdgpu from loading."""
+    found = []
+    for path, text in _files(host):
+        for line in lines(text):
+            if _blocks(line):
+                own = path == AMD_LEFTOVER and is_blacklist(line)
+                found.append(Blacklisted(path, line.first, line.text.strip(), own))
+    return found
+
+
+class Option(NamedTuple):
+    """A line ``options MODULE …`` for the driver: its file, its number (from 1), its text.
+
+    ``effect`` says what stands in the driver's way, "" where nothing does; ``blocks``: with it the
+    driver does not run.
+    """
+
+    path: str
+    line: int
+    text: str
+    effect: str = ""
+    blocks: bool = False
+
+
+_OPTION_MODULES = ("amdgpu", "amdkcl", "amdttm", "amd_sched", "ttm")
+_TRAPS = {
+    "cwsr_enable=0": ("compute wave save/restore is off: it hides the bug and is no fix", False),
+    "modeset=0": ("amdgpu does not set up its hardware", True),
+}
+
+
+def options(host: Host) -> list[Option]:
+    """Options for amdgpu and what it is made of. ``amdttm`` and ``amdkcl`` are modules of DKMS's only."""
+    found = []
+    for path, text in _files(host):
+        for line in lines(text):
+            words = line.words
+            if len(words) < 3 or words[0] != "options" or words[1].replace("-", "_") not in _OPTION_MODULES:
+                continue
+            traps = [_TRAPS[word] for word in words[2:] if words[1] == _MODULE and word in _TRAPS]
+            effect = "; ".join(what for what, _blocks in traps)
+            blocks = any(blocks for _what, blocks in traps)
+            found.append(Option(path, line.first, line.text.strip(), effect, blocks))
     return found
 
 

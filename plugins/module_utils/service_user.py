@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the service's user can open the GPU: groups as files say, devices as their modes say."""
+"""Whether the service's user can open the GPU: groups, and access(2) asked as that user."""
 
 from __future__ import annotations
 
 import os
+import pwd
 import stat
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from .host import Host
@@ -20,12 +22,14 @@ class Access(NamedTuple):
     """``exists``: the user is in /etc/passwd. ``missing_groups``: of render and video.
 
     ``closed``: GPU devices that are there and that the user cannot open for reading and writing.
+    ``asked``: access(2) said so as that user (access lists count); else the mode bits did.
     """
 
     user: str
     exists: bool
     missing_groups: tuple[str, ...] = ()
     closed: tuple[str, ...] = ()
+    asked: bool = False
 
 
 def _fields(text: str | None) -> list[list[str]]:
@@ -33,6 +37,12 @@ def _fields(text: str | None) -> list[list[str]]:
 
 
 def _ids(host: Host, user: str) -> tuple[int, int] | None:
+    if host.root == "/":  # users of a directory service, and of systemd, are in no file
+        try:
+            known = pwd.getpwnam(user)
+        except KeyError:
+            return None
+        return known.pw_uid, known.pw_gid
     for fields in _fields(host.read("/etc/passwd")):
         if fields[0] == user and fields[2].isdigit() and fields[3].isdigit():
             return int(fields[2]), int(fields[3])
@@ -68,6 +78,35 @@ def devices(host: Host) -> list[str]:
     return ([KFD] if host.exists(KFD) else []) + nodes
 
 
+def denied(uid: int, gid: int, groups: Sequence[int], paths: Sequence[str]) -> list[str] | None:
+    """Those of *paths* that access(2) does not let a user read and write, asked in a child that is the user.
+
+    None where this process may not become another user, or the child could not.
+    """
+    if os.geteuid() != 0:
+        return None
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.setgroups(list(groups))
+            os.setgid(gid)
+            os.setuid(uid)
+            shut = [
+                str(number) for number, path in enumerate(paths) if not os.access(path, os.R_OK | os.W_OK)
+            ]
+            os.write(writer, " ".join(shut).encode())
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(writer)
+    with os.fdopen(reader) as stream:
+        numbers = stream.read().split()
+    _pid, status = os.waitpid(child, 0)
+    return [paths[int(number)] for number in numbers] if status == 0 else None
+
+
 def read_access(host: Host, user: str) -> Access:
     """What *user* may do with the GPU's devices."""
     ids = _ids(host, user)
@@ -75,6 +114,11 @@ def read_access(host: Host, user: str) -> Access:
         return Access(user, False)
     groups = _groups(host, user, ids[1])
     gids = {*groups.values(), ids[1]}
-    closed = [device for device in devices(host) if not _may_open(host.path(device), ids[0], gids)]
-    missing = [name for name in GROUPS if name not in groups]
-    return Access(user, True, tuple(missing), tuple(closed))
+    missing = tuple(name for name in GROUPS if name not in groups)
+    there = devices(host)
+    if host.root == "/" and there:
+        told = denied(*ids, os.getgrouplist(user, ids[1]), there)
+        if told is not None:
+            return Access(user, True, missing, tuple(told), asked=True)
+    closed = [device for device in there if not _may_open(host.path(device), ids[0], gids)]
+    return Access(user, True, missing, tuple(closed))

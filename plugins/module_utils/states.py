@@ -32,6 +32,11 @@ def works(facts: Facts) -> bool:
     return all(gpu.node is not None for gpu in facts.supported) and all(gpu.cwsr == "ok" for gpu in judged)
 
 
+def given_away(facts: Facts) -> list[Gpu]:
+    """Supported GPUs that another driver than amdgpu holds; only where no other is left to serve."""
+    return [gpu for gpu in facts.supported if gpu.given_away]
+
+
 def failed_build(facts: Facts) -> bool:
     """Whether DKMS failed to build amdgpu and nothing built it since."""
     return any(version.failed_log is not None for version in facts.dkms)
@@ -59,7 +64,7 @@ def classify(facts: Facts) -> str:
     """The state of the box: the first of these that fits, the gravest first."""
     if not facts.supported:
         return NO_GPU
-    if facts.on_disk.origin == kernel_module.FOREIGN:
+    if facts.on_disk.origin == kernel_module.FOREIGN or given_away(facts):
         return UNKNOWN
     if any(gpu.node is None for gpu in facts.supported):
         return DARK
@@ -79,11 +84,17 @@ def classify(facts: Facts) -> str:
 def contradicts(facts: Facts) -> bool:
     """Whether the state is unknown for its numbers alone: the kernel should have the fix."""
     odd = facts.on_disk.origin == kernel_module.FOREIGN or facts.loaded.origin == kernel_module.NONE
-    return not odd and classify(facts) == UNKNOWN
+    return not odd and not given_away(facts) and classify(facts) == UNKNOWN
 
 
 def remedy_unknown(facts: Facts) -> str:
     """What puts an unknown state in order; no run does."""
+    if given_away(facts):
+        gpu = given_away(facts)[0]
+        return (
+            f"Give it back to amdgpu (vfio-pci.ids= on the command line, ids= in modprobe.d, driver_override "
+            f"of {gpu.pci}) and reboot, or leave this host out."
+        )
     if not contradicts(facts):
         return "Put the driver in order by hand (remove modules that no package owns), then run again."
     modules = f"linux-modules-{facts.kernel}"
@@ -95,6 +106,12 @@ def remedy_unknown(facts: Facts) -> str:
 
 def explain_unknown(facts: Facts) -> str:
     """What was seen that fits no state."""
+    if facts.on_disk.owner:
+        return f"{facts.on_disk.path} was built by DKMS for {facts.on_disk.owner}, not by AMD's package"
+    if given_away(facts):
+        return "; ".join(
+            f"{gpu.name or gpu.gfx} at {gpu.pci} is bound to {gpu.bound}" for gpu in facts.supported
+        )
     if facts.on_disk.origin == kernel_module.FOREIGN:
         return f"{facts.on_disk.path} is neither the kernel's nor DKMS's amdgpu module"
     if facts.loaded.origin == kernel_module.NONE:

@@ -13,6 +13,7 @@ from trees import AMD_LINE, GOOD_KERNEL, OLD_KERNEL
 from lemonade_deploy.domain import (
     apt_formats,
     apt_keys,
+    apt_sources,
     driver_plan,
     driver_sources,
     driver_state,
@@ -324,8 +325,8 @@ def test_an_entry_that_is_there_twice_is_an_error_with_a_remedy(tmp_path: Path) 
 def test_one_entry_for_each_architecture_is_none_twice(tmp_path: Path) -> None:
     text = AMD_LINE.format("31.20").replace("amd64,i386", "{}")
     found = apt_formats.parse(LIST, text.format("amd64") + text.format("i386"))
-    assert driver_sources.duplicates(found) == []
-    assert len(driver_sources.duplicates(apt_formats.parse(LIST, text.format("amd64") * 2))) == 2
+    assert apt_sources.duplicates(found) == []
+    assert len(apt_sources.duplicates(apt_formats.parse(LIST, text.format("amd64") * 2))) == 2
 
 
 def test_without_apt_it_says_so(tmp_path: Path) -> None:

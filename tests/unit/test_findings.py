@@ -76,7 +76,24 @@ def due(root: Path) -> Tree:
 
 
 Build = Callable[[Path], Tree]
+
+
 # (id, severity, a text that `found` must contain, host)
+def mes_in_debugfs(root: Path) -> Tree:
+    tree = strix_halo(root).file(
+        "/sys/kernel/debug/dri/1/name", "amdgpu dev=0000:c5:00.0 unique=0000:c5:00.0\n"
+    )
+    text = (
+        "MES_KIQ feature version: 6, fw version: 0x0000006f\nMES feature version: 1, fw version: 0x00000083\n"
+    )
+    return tree.file("/sys/kernel/debug/dri/1/amdgpu_firmware_info", text)
+
+
+def passed_through(root: Path) -> Tree:
+    tree = bare(root).pci(0x1586, kind=0x038000).module(GOOD_KERNEL, "in-tree")
+    return tree.link("/sys/bus/pci/devices/0000:c5:00.0/driver", "../../../bus/pci/drivers/vfio-pci")
+
+
 PLANTED: list[tuple[str, str, str, Build]] = [
     ("no-supported-gpu", "error", "No AMD GPU is on the PCI bus", bare),
     ("no-supported-gpu", "error", "Navi 21 (gfx1030)", lambda r: bare(r).pci(0x73BF)),
@@ -130,7 +147,38 @@ PLANTED: list[tuple[str, str, str, Build]] = [
         "needs jammy",
         lambda r: strix_halo(r).amd_source().distribution("ubuntu", "22.04"),
     ),
+    (
+        "amdgpu-repo-suite",
+        "error",
+        "needs jammy",
+        lambda r: dirty(r).distribution("ubuntu", "22.04", "jammy"),
+    ),
     ("amdgpu-repo-duplicate", "warning", "rocm.list line 2", two_sources),
+    ("amdgpu-repo-duplicate", "error", "rocm.list line 2", lambda r: two_sources(r).dkms_packages()),
+    (
+        "amdgpu-repo-duplicate",
+        "warning",
+        "amd.list line 2",
+        lambda r: strix_halo(r).file("/etc/apt/sources.list.d/amd.list", AMD_LINE.format("31.20") * 2),
+    ),
+    (
+        "apt-key-unusable",
+        "error",
+        "/etc/apt/keyrings/amdrocm.gpg: is not there",
+        lambda r: strix_halo(r).file(
+            "/etc/apt/sources.list.d/rocm.list",
+            "deb [signed-by=/etc/apt/keyrings/amdrocm.gpg] https://repo.amd.com/rocm/packages stable main\n",
+        ),
+    ),
+    (
+        "driver-unknown",
+        "error",
+        "built by DKMS for othergpu/1.0",
+        lambda r: strix_halo(r, origin="dkms").file(
+            f"/var/lib/dkms/othergpu/1.0/{GOOD_KERNEL}/x86_64/module/amdgpu.ko.zst"
+        ),
+    ),
+    ("driver-unknown", "error", "0000:c5:00.0 is bound to vfio-pci", passed_through),
     ("apt-key-unusable", "error", "/etc/apt/keyrings/rocm.gpg: is not there", dirty),
     (
         "apt-key-unusable",
@@ -183,6 +231,20 @@ PLANTED: list[tuple[str, str, str, Build]] = [
         "amdgpu.cwsr_enable=0",
         lambda r: strix_halo(r).kernel(GOOD_KERNEL, "amdgpu.cwsr_enable=0"),
     ),
+    (
+        "modprobe-option",
+        "warning",
+        "/etc/modprobe.d/x.conf line 2: options amdgpu gttsize=1 cwsr_enable=0: compute wave",
+        lambda r: strix_halo(r).file(
+            "/etc/modprobe.d/x.conf", "# x\noptions amdgpu gttsize=1 cwsr_enable=0\n"
+        ),
+    ),
+    (
+        "modprobe-option",
+        "error",
+        "does not set up its hardware",
+        lambda r: strix_halo(r).file("/etc/modprobe.d/x.conf", "options amdgpu modeset=0\n"),
+    ),
     ("kernel-without-fix", "error", OLD_KERNEL, dirty),
     (
         "kernel-without-fix",
@@ -198,6 +260,13 @@ PLANTED: list[tuple[str, str, str, Build]] = [
     ),
     ("reboot-pending", "warning", "the driver was removed", due),
     ("firmware-mes", "error", "0x83", mes),
+    ("firmware-mes", "error", "0x83", mes_in_debugfs),
+    (
+        "firmware-mes",
+        "error",
+        "/lib/firmware/updates/amdgpu/gc_11_5_1_mes_2.bin outranks",
+        lambda r: mes(r).file("/lib/firmware/updates/amdgpu/gc_11_5_1_mes_2.bin"),
+    ),
     (
         "firmware-shadow",
         "warning",
@@ -239,6 +308,39 @@ PLANTED: list[tuple[str, str, str, Build]] = [
         "/etc/environment line 2: HSA_OVERRIDE_GFX_VERSION=11.0.0",
         lambda r: strix_halo(r).file("/etc/environment", "PATH=/bin\nHSA_OVERRIDE_GFX_VERSION=11.0.0\n"),
     ),
+    (
+        "hsa-override",
+        "warning",
+        "lemond.service.d/x.conf line 2: HSA_OVERRIDE_GFX_VERSION=11.0.0",
+        lambda r: strix_halo(r).file(
+            "/etc/systemd/system/lemond.service.d/x.conf",
+            '[Service]\nEnvironment="TOKEN=secret" "HSA_OVERRIDE_GFX_VERSION=11.0.0"\n',
+        ),
+    ),
+    (
+        "hsa-override",
+        "warning",
+        "/srv/gpu.env line 1: HSA_OVERRIDE_GFX_VERSION=",
+        lambda r: (
+            strix_halo(r)
+            .file("/run/systemd/system/lemond.service", "[Service]\nEnvironmentFile=-/srv/gpu.env\n")
+            .file("/srv/gpu.env", "HSA_OVERRIDE_GFX_VERSION=\n")
+        ),
+    ),
+    (
+        "hsa-override",
+        "warning",
+        "setenv HSA_OVERRIDE_GFX_VERSION 11.0.0",
+        lambda r: strix_halo(r).file("/etc/csh.cshrc", "setenv HSA_OVERRIDE_GFX_VERSION 11.0.0\n"),
+    ),
+    (
+        "hsa-override",
+        "warning",
+        "pam_env.conf line 1",
+        lambda r: strix_halo(r).file(
+            "/etc/security/pam_env.conf", "HSA_OVERRIDE_GFX_VERSION DEFAULT=11.0.0\n"
+        ),
+    ),
 ]
 
 
@@ -278,7 +380,36 @@ GOOD: list[tuple[str, Build]] = [
         ),
     ),
     ("odd bytes", lambda r: strix_halo(r).file("/etc/apt/sources.list.d/x.list", b"\xff\xfe deb nonsense\n")),
+    (
+        "plain options",
+        lambda r: strix_halo(r).file("/etc/modprobe.d/x.conf", "options amdgpu gttsize=1024\n"),
+    ),
+    (
+        "an override that is taken away",
+        lambda r: (
+            strix_halo(r)
+            .file("/etc/profile", "# HSA_OVERRIDE_GFX_VERSION=1\nunset HSA_OVERRIDE_GFX_VERSION\n")
+            .file("/etc/systemd/system/lemond.service", "UnsetEnvironment=HSA_OVERRIDE_GFX_VERSION\n")
+        ),
+    ),
+    (
+        "another card that a guest has",
+        lambda r: (
+            strix_halo(r)
+            .pci(0x744C, "0000:03:00.0")
+            .link("/sys/bus/pci/devices/0000:03:00.0/driver", "../../../bus/pci/drivers/vfio-pci")
+        ),
+    ),
+    ("no distribution of this kit's, all well", lambda r: strix_halo(r).distribution("fedora", "43", "")),
 ]
+
+
+def test_facts_of_a_box_without_dpkg_and_apt(tmp_path: Path) -> None:
+    tree = strix_halo(tmp_path).distribution("fedora", "43", "").remove("/var/lib/dpkg/status")
+    report = look(tree)
+    assert report.refusal is None
+    assert report.facts.dpkg.packages == {}
+    assert report.facts.apt.entries == ()
 
 
 @pytest.mark.parametrize(("name", "build"), GOOD)
@@ -362,6 +493,19 @@ def test_stop_reasons(tmp_path: Path) -> None:
     assert stop is not None and stop.remedy
     report = look(strix_halo(tmp_path / "e"), Wishes(release="latest"))
     assert report.decision is None and preflight.ids(report.findings) == ["no-decision"]
+
+
+def test_no_driver_is_taken_from_unclear_sources(tmp_path: Path) -> None:
+    wishes = Wishes(policy="dkms", repository_version="31.30")
+    wrong = strix_halo(tmp_path / "a").amd_source("31.30").distribution("ubuntu", "22.04", "jammy")
+    stop = preflight.stop_reason(look(wrong, wishes))
+    assert stop is not None and "needs jammy" in stop.found
+    assert "Change noble to jammy in /etc/apt/sources.list.d/amdgpu.list line 1" in stop.remedy
+    twice = strix_halo(tmp_path / "b").amd_source("31.30")
+    twice.file("/etc/apt/sources.list.d/amd.list", AMD_LINE.format("31.30"))
+    stop = preflight.stop_reason(look(twice, wishes))
+    assert stop is not None and "Keep one" in stop.remedy
+    assert preflight.stop_reason(look(twice)) is None, "the kernel's own driver needs none of them"
 
 
 def test_a_pinned_mainline_kernel_under_secure_boot(tmp_path: Path) -> None:
