@@ -21,7 +21,7 @@ def present(folder: Path, names: Iterable[str]) -> list[Path]:
     return [paths[-1] for paths in found if paths]
 
 
-def fetch(folder: Path, names: Sequence[str]) -> list[Path]:
+def fetch(folder: Path, names: Sequence[str], suite: str = SUITE) -> list[Path]:
     """The .deb files of Debian's packages *names*, downloaded once and then kept in *folder*.
 
     They are fetched all or none, so that they fit each other. apt works with a state of its own,
@@ -31,7 +31,7 @@ def fetch(folder: Path, names: Sequence[str]) -> list[Path]:
         if not KEYRING.exists():
             raise LabError(f"{KEYRING} is missing: apt-get install debian-archive-keyring")
         with tempfile.TemporaryDirectory(prefix="lemonade-lab-apt-") as scratch:
-            options = _private_apt(Path(scratch))
+            options = _private_apt(Path(scratch), suite)
             fresh = Path(scratch) / "fresh"
             fresh.mkdir()
             run(["apt-get", *options, "update"], timeout=300)
@@ -41,12 +41,12 @@ def fetch(folder: Path, names: Sequence[str]) -> list[Path]:
     return present(folder, names)
 
 
-def _private_apt(scratch: Path) -> list[str]:
+def _private_apt(scratch: Path, suite: str) -> list[str]:
     for name in ("lists/partial", "archives/partial", "parts", "keys"):
         (scratch / name).mkdir(parents=True)
     (scratch / "status").touch()
     url = os.environ.get("LEMONADE_LAB_MIRROR") or mirror()
-    (scratch / "sources.list").write_text(f"deb [signed-by={KEYRING}] {url} {SUITE} main\n", "utf-8")
+    (scratch / "sources.list").write_text(f"deb [signed-by={KEYRING}] {url} {suite} main\n", "utf-8")
     settings = {
         "Dir::State": scratch,
         "Dir::State::lists": scratch / "lists",
