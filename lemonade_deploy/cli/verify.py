@@ -23,7 +23,8 @@ from lemonade_deploy.exits import Exit
 from lemonade_deploy.prepare import Request, prepare
 from lemonade_deploy.runner import private_folder
 from lemonade_deploy.verify import fleet, junit
-from lemonade_deploy.verify.verdict import TestResult, Verdict
+from lemonade_deploy.verify.progress import Progress
+from lemonade_deploy.verify.verdict import REMEDY_ABSENT, Verdict
 
 
 def register(app: typer.Typer) -> None:
@@ -34,6 +35,7 @@ def register(app: typer.Typer) -> None:
 def command(
     inventory: options.Inventory = None,
     limit: options.Limit = None,
+    disruptive: Annotated[bool, typer.Option("--disruptive")] = False,
     junit_file: Annotated[Path | None, typer.Option("--junit", metavar="FILE")] = None,
     forks: options.Forks = None,
     ask_pass: options.AskPass = False,
@@ -50,6 +52,8 @@ def command(
     the service: unit, user and groups, ports, settings in effect, the engine's
     process, CWSR numbers, kernel log. Changes nothing and disturbs nobody; a model
     that is not loaded is loaded, as by any request.
+
+      --disruptive     restart the service, then reboot, and ask again after each
 
     Without -i: the inventory ./ansible.cfg or ./inventory names, else this machine.
 
@@ -77,7 +81,7 @@ def command(
         ask_vault_pass=ask_vault_pass,
     )
     console = console_for(sys.stderr if json_output else sys.stdout)
-    verdicts = execute(request, console, ask_pass, ask_become_pass, bool(verbose))
+    verdicts = execute(request, console, ask_pass, ask_become_pass, bool(verbose), disruptive)
     show(console, verdicts)
     if junit_file is not None:
         write_junit(junit_file, verdicts)
@@ -88,23 +92,22 @@ def command(
 
 
 def execute(
-    request: Request, console: Console, ask_pass: bool, ask_become_pass: bool, every: bool
+    request: Request,
+    console: Console,
+    ask_pass: bool,
+    ask_become_pass: bool,
+    every: bool,
+    disruptive: bool = False,
 ) -> list[Verdict]:
     """Check the request, then run the suite. Raises UsageError before any host is touched."""
-
-    def listener(host: str, result: TestResult) -> None:
-        if every or result.bad:
-            console.print(
-                Text(f"{host}  {result.outcome:<7} {result.name}", STYLES["failed"] if result.bad else "")
-            )
-
     with private_folder() as private:
         prepared = prepare(request, private)
         ssh = vault.ask("SSH password: ") if ask_pass else None
         become = vault.ask("BECOME password: ") if ask_become_pass else None
         console.print(Text(f"verify: {len(prepared.hosts)} host(s) of {prepared.selection.said}"))
         reach = fleet.access(prepared, private, ssh, become)
-        return fleet.run(prepared.hosts, reach, request.folder, prepared.forks, listener)
+        with Progress(console, every) as progress:
+            return fleet.run(prepared.hosts, reach, request.folder, prepared.forks, progress, disruptive)
 
 
 def check_junit(path: Path | None) -> None:
@@ -151,6 +154,11 @@ def show(console: Console, verdicts: Sequence[Verdict]) -> None:
 def _failures(console: Console, verdict: Verdict) -> None:
     if verdict.unreachable:
         console.print(Text(f"{verdict.host}: unreachable: {verdict.unreachable}", STYLES["failed"]))
+    if verdict.absent:
+        console.print(Text(f"{verdict.host}: {verdict.absent} {REMEDY_ABSENT}", STYLES["failed"]))
+    for test in verdict.tests:
+        if test.warning:
+            console.print(Text(f"{verdict.host}: {test.name}: {test.warning}", STYLES["changed"]))
     for message in dict.fromkeys(test.message for test in verdict.tests if test.bad):
         names = [test.name for test in verdict.tests if test.bad and test.message == message]
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""

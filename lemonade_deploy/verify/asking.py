@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from dataclasses import dataclass
 from typing import Any
@@ -85,6 +86,17 @@ class Api:
     def get(self, path: str, key: bool = True) -> Reply:
         """GET."""
         return self.call("GET", path, key=key)
+
+    def busy(self) -> bool:
+        """Whether requests of others are in flight: nobody of us asks now. lemond says it, vLLM counts it."""
+        health = self.get("/v1/health")
+        if health.status == 200:
+            entries = health.json["all_models_loaded"]
+            return any(entry.get("is_busy") or entry.get("is_streaming") for entry in entries)
+        counters = re.findall(
+            r"^vllm:num_requests_(?:running|waiting)(?:{.*})? (\S+)$", self.get("/metrics").text, re.M
+        )
+        return any(float(value) > 0 for value in counters)
 
     def chat(self, model: str, **more: Any) -> Reply:
         """A chat completion."""

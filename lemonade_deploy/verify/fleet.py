@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,8 @@ from typing import Any
 from lemonade_deploy.errors import UsageError
 from lemonade_deploy.prepare import Prepared
 from lemonade_deploy.stopping import Stopped
+from lemonade_deploy.verify import steps
+from lemonade_deploy.verify.progress import Progress
 from lemonade_deploy.verify.verdict import TestResult, Verdict
 
 # Connections that testinfra speaks itself; all others, and passwords, need Ansible for every command.
@@ -35,7 +37,8 @@ _TELLS = (
     "ansible_password",
 )
 
-Listener = Callable[[str, TestResult], None]
+
+NOT_DONE = "not done, as tests before it failed"
 
 
 @dataclass(frozen=True)
@@ -102,12 +105,30 @@ def access(prepared: Prepared, private: Path, ssh: str | None, become: str | Non
     return Access(environment, ssh is not None or become is not None, hostvars)
 
 
-def run(hosts: Sequence[str], reach: Access, folder: Path, forks: int, listener: Listener) -> list[Verdict]:
-    """The verdicts in the order of *hosts*. ``forks`` hosts are asked at a time."""
+def run(
+    hosts: Sequence[str],
+    reach: Access,
+    folder: Path,
+    forks: int,
+    progress: Progress,
+    disruptive: bool = False,
+) -> list[Verdict]:
+    """The verdicts in the order of *hosts*. ``forks`` hosts are asked at a time.
+
+    With *disruptive* each is restarted, then rebooted, and asked again after each; a host with a failure
+    is not disturbed any further.
+    """
     workers: list[subprocess.Popen[str]] = []
+
+    def one(host: str) -> Verdict:
+        asking = _Asking(host, reach, folder, progress, workers)
+        verdict = asking.all(disruptive)
+        progress.finished(host)
+        return verdict
+
     with ThreadPoolExecutor(max_workers=max(1, forks)) as pool:
         try:
-            return list(pool.map(lambda host: _ask(host, reach, folder, listener, workers), hosts))
+            return list(pool.map(one, hosts))
         except Stopped:
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in workers:
@@ -115,41 +136,88 @@ def run(hosts: Sequence[str], reach: Access, folder: Path, forks: int, listener:
             raise
 
 
-def _ask(
-    host: str, reach: Access, folder: Path, listener: Listener, workers: list[subprocess.Popen[str]]
-) -> Verdict:
-    began, verdict = time.monotonic(), Verdict(host)
-    environment = dict(reach.environment)
-    if not reach.already_root(host):
-        environment["ANSIBLE_BECOME"] = "True"
-    with subprocess.Popen(
-        [sys.executable, "-m", "lemonade_deploy.verify.worker"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        cwd=folder,
-    ) as worker:
-        workers.append(worker)
-        assert worker.stdin and worker.stdout and worker.stderr
-        worker.stdin.write(json.dumps({"host": host, "force_ansible": reach.needs_ansible(host)}))
-        worker.stdin.close()
-        with ThreadPoolExecutor(max_workers=1) as reader:
-            said = reader.submit(worker.stderr.read)
-            for line in worker.stdout:
-                _take(verdict, json.loads(line), listener)
-            words = said.result()
-    if not verdict.tests and not verdict.unreachable:
-        verdict.tests.append(TestResult("worker", "error", 0.0, words.strip()[-800:] or "it said nothing"))
-    verdict.seconds = time.monotonic() - began
-    return verdict
+class _Asking:
+    """One host's verdict, from one worker process after the other."""
 
+    def __init__(
+        self, host: str, reach: Access, folder: Path, progress: Progress, workers: list[subprocess.Popen[str]]
+    ) -> None:
+        self._host = host
+        self._reach = reach
+        self._folder = folder
+        self._progress = progress
+        self._workers = workers
+        self._verdict = Verdict(host)
 
-def _take(verdict: Verdict, record: dict[str, Any], listener: Listener) -> None:
-    if "unreachable" in record:
-        verdict.unreachable = record["unreachable"]
-        return
-    result = TestResult(**record)
-    verdict.tests.append(result)
-    listener(verdict.host, result)
+    def all(self, disruptive: bool) -> Verdict:
+        """The suite; with *disruptive* also what follows it."""
+        began, verdict = time.monotonic(), self._verdict
+        self._worker("", "")
+        for step in (steps.RESTART, steps.REBOOT) if disruptive else ():
+            if verdict.status != "ok":
+                verdict.tests.append(
+                    TestResult(
+                        f"disruptive::{step}", "skipped", 0.0, NOT_DONE, properties={"warning": NOT_DONE}
+                    )
+                )
+                continue
+            self._worker(step, step)
+            if verdict.status == "ok":
+                self._worker("", f"after_{step}")
+        verdict.seconds = time.monotonic() - began
+        return verdict
+
+    def _worker(self, step: str, phase: str) -> None:
+        """One process: the suite, or a *step*. Names of the suite's tests get *phase* in front."""
+        before = len(self._verdict.tests)
+        self._progress.begin(self._host, phase.replace("_", " "))
+        environment = dict(self._reach.environment)
+        if not self._reach.already_root(self._host):
+            environment["ANSIBLE_BECOME"] = "True"
+        with subprocess.Popen(
+            [sys.executable, "-m", "lemonade_deploy.verify.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=self._folder,
+        ) as worker:
+            self._workers.append(worker)
+            assert worker.stdin and worker.stdout and worker.stderr
+            worker.stdin.write(json.dumps(self._request(step)))
+            worker.stdin.close()
+            with ThreadPoolExecutor(max_workers=1) as reader:
+                said = reader.submit(worker.stderr.read)
+                for line in worker.stdout:
+                    self._take(json.loads(line), "" if step else phase)
+                words = said.result()
+        verdict = self._verdict
+        if len(verdict.tests) == before and not verdict.unreachable and not verdict.absent:
+            verdict.tests.append(
+                TestResult("worker", "error", 0.0, words.strip()[-800:] or "it said nothing")
+            )
+
+    def _request(self, step: str) -> dict[str, Any]:
+        local = self._reach.hostvars.get(self._host, {}).get("ansible_connection") == "local"
+        return {
+            "host": self._host,
+            "force_ansible": self._reach.needs_ansible(self._host),
+            "step": step,
+            "local": local,
+        }
+
+    def _take(self, record: dict[str, Any], phase: str) -> None:
+        if "count" in record:
+            self._progress.counted(self._host, record["count"])
+        elif "running" in record:
+            self._progress.running(self._host, record["running"])
+        elif "unreachable" in record:
+            self._verdict.unreachable = record["unreachable"]
+        elif "absent" in record:
+            self._verdict.absent = record["absent"]
+        else:
+            name = f"{phase}::{record['name']}" if phase else record["name"]
+            result = TestResult(**{**record, "name": name})
+            self._verdict.tests.append(result)
+            self._progress.ended(self._host, result)

@@ -18,7 +18,8 @@ def document(verdicts: Sequence[Verdict]) -> ET.Element:
     """The element ``testsuites``."""
     root = ET.Element("testsuites", name="lemonade-deploy verify")
     for verdict in verdicts:
-        tests = verdict.tests or [TestResult("connect", "error", 0.0, verdict.unreachable)]
+        why = verdict.unreachable or verdict.absent
+        tests = verdict.tests or [TestResult("connect" if verdict.unreachable else "look", "error", 0.0, why)]
         suite = ET.SubElement(
             root,
             "testsuite",
@@ -44,8 +45,9 @@ def _case(suite: ET.Element, test: TestResult) -> None:
     if tag:
         message = _clean(test.message)
         ET.SubElement(case, tag, message=message.partition("\n")[0]).text = message
-    if test.evidence and test.bad:
-        ET.SubElement(case, "system-out").text = _clean(test.evidence)
+    told = test.evidence if test.bad else test.warning
+    if told:
+        ET.SubElement(case, "system-out").text = _clean(told)
 
 
 def _clean(text: str) -> str:

@@ -10,6 +10,10 @@ from typing import Any
 _TOKENS = ("model", "content", "finish_reason", "prompt_tokens", "completion_tokens", "seconds")
 
 
+REMEDY = "`lemonade-deploy site.yml --check` shows what a run would put right."
+REMEDY_ABSENT = "Run `lemonade-deploy site.yml` with the same inventory first."
+
+
 @dataclass(frozen=True)
 class TestResult:
     """One test. ``outcome`` is passed, failed, skipped or error (it could not run)."""
@@ -24,6 +28,11 @@ class TestResult:
     properties: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def warning(self) -> str:
+        """What a test that passed has to say nevertheless."""
+        return str(self.properties.get("warning") or "")
+
+    @property
     def bad(self) -> bool:
         """Whether it counts against the host."""
         return self.outcome in ("failed", "error")
@@ -31,11 +40,12 @@ class TestResult:
 
 @dataclass
 class Verdict:
-    """All results of a host; ``unreachable`` says why none could be had."""
+    """All results of a host. ``unreachable``: why none could be had; ``absent``: why there are none."""
 
     host: str
     tests: list[TestResult] = field(default_factory=list)
     unreachable: str = ""
+    absent: str = ""
     seconds: float = 0.0
 
     @property
@@ -71,6 +81,7 @@ class Verdict:
                     "seconds": round(test.seconds, 3),
                     "message": test.message,
                     "evidence": test.evidence if test.bad else "",
+                    "warning": test.warning,
                 }
                 for test in self.tests
             ],
@@ -79,6 +90,8 @@ class Verdict:
     def _failure(self) -> dict[str, str] | None:
         if self.unreachable:
             message, task = self.unreachable, "connect"
+        elif self.absent:
+            message, task = self.absent, "look"
         else:
             bad = [test for test in self.tests if test.bad]
             if not bad and self.tests:
@@ -89,5 +102,5 @@ class Verdict:
             "layer": "verify",
             "task": task,
             "message": message,
-            "remedy": "`lemonade-deploy site.yml --check` shows what a run would put right.",
+            "remedy": REMEDY_ABSENT if self.absent else REMEDY,
         }

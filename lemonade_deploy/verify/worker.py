@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the suite on one host, in a process of its own (``python -m lemonade_deploy.verify.worker``).
 
-One JSON request on standard input, one JSON object a line on standard output: a test's result as it
-ends, or ``{"unreachable": why}``. What pytest prints goes to standard error.
+One JSON request on standard input, one JSON object a line on standard output: ``{"count": n}``,
+``{"running": name}``, a test's result as it ends, or ``{"unreachable": why}`` or ``{"absent": why}``. What
+pytest prints goes to standard error. The request's ``step`` may ask for a restart or a reboot instead of
+the suite.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import json
 import os
 import re
 import sys
+import time
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,6 +21,7 @@ import pytest
 import testinfra  # type: ignore[import-untyped]
 
 from lemonade_deploy.domain.scrub import scrub
+from lemonade_deploy.verify import steps
 
 _COMMAND_RESULT = re.compile(
     r"CommandResult\(backend=.*?exit_status=(?P<rc>\d+), command=b(?P<q>['\"])(?P<command>.*?)(?P=q), "
@@ -34,6 +38,14 @@ class Reporter:
         self._out = out
         self._host = host
         self._setup: dict[str, float] = {}
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """How many there are."""
+        self.tell(count=len(session.items))
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Which one begins."""
+        self.tell(running=readable(nodeid, self._host))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Setup that passes and any teardown that passes are no results of their own."""
@@ -78,6 +90,8 @@ def _message(report: pytest.TestReport) -> str:
     """The assertion's own words, without pytest's source listing."""
     if not report.longrepr or report.passed:
         return ""
+    if isinstance(report.longrepr, tuple):  # skipped: file, line, words
+        return str(report.longrepr[2]).removeprefix("Skipped: ")
     crash = getattr(report.longrepr, "reprcrash", None)
     return plain(str(crash.message if crash else report.longrepr))[:2000]
 
@@ -104,6 +118,30 @@ def unreachable(spec: str) -> str:
     return "" if done.stdout.strip() == "0" else "the commands do not run as root: sudo is missing (-K?)"
 
 
+def absent(host: Any) -> str:
+    """Why there is nothing to test, "" where the kit was at work: one line instead of thirty failures."""
+    traces = ("/etc/lemonade-deploy", "/opt/lemonade-deploy")
+    if any(host.run(f"test -e {path}").rc == 0 for path in traces):
+        return ""
+    return f"Lemonade Server was never set up here by lemonade-deploy (none of {', '.join(traces)} is there)."
+
+
+def step(name: str, spec: str, reporter: Reporter, local: bool) -> None:
+    """A restart or a reboot, told like a test."""
+    began = time.monotonic()
+    reporter.tell(running=f"disruptive::{name}")
+    if name == steps.RESTART:
+        wrong = steps.restart(testinfra.get_host(spec))
+    else:
+        wrong = steps.reboot(lambda: testinfra.get_host(spec), local)
+    reporter.tell(
+        name=f"disruptive::{name}",
+        outcome="failed" if wrong else "passed",
+        seconds=time.monotonic() - began,
+        message=scrub(wrong),
+    )
+
+
 def main() -> None:
     """Answer the request on standard input."""
     request = json.load(sys.stdin)
@@ -115,6 +153,13 @@ def main() -> None:
     why = unreachable(spec)
     if why:
         reporter.tell(unreachable=why)
+        return
+    if request.get("step"):
+        step(request["step"], spec, reporter, bool(request.get("local")))
+        return
+    why = absent(testinfra.get_host(spec))
+    if why:
+        reporter.tell(absent=why)
         return
     options = [
         f"--hosts={spec}",

@@ -69,6 +69,7 @@ def test_the_document_of_a_host() -> None:
         "seconds": 0.5,
         "message": "",
         "evidence": "",
+        "warning": "",
     }
     assert Verdict("a", [PASSED]).public()["failure"] is None
 

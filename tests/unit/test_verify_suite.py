@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import lemonade_deploy
+from lemonade_deploy.verify import kernel_log
 
 SUITE = Path(lemonade_deploy.__file__).parent / "verify" / "suite"
 
@@ -71,14 +72,87 @@ def kernel(message: str, at: int) -> Any:
 FAULT = "amdgpu 0000:c5:00.0: amdgpu: [gfxhub] page fault (src_id:0 ring:24 vmid:8 pasid:32770)"
 
 
-def test_a_gpu_fault_since_the_start_fails() -> None:
+def judge(found: Any) -> dict[str, str]:
+    """The suite's test of the kernel's log; what it noted."""
+    noted: dict[str, str] = {}
+    suite("test_engine").test_no_gpu_fault_since_the_service_started(found, UNIT, noted.__setitem__)
+    return noted
+
+
+# As reported: ROCm#5890, #6139, #5724, ollama#13589.
+FAULTS = [
+    FAULT,
+    "amdgpu 0000:c6:00.0: amdgpu: GCVM_L2_PROTECTION_FAULT_STATUS:0x00800932",
+    "amdgpu 0000:c6:00.0: amdgpu: \t Faulty UTCL2 client ID: CPF (0x4)",
+    "amdgpu 0000:c6:00.0: amdgpu: MES failed to respond to msg=REMOVE_QUEUE",
+    "amdgpu 0000:c6:00.0: amdgpu: GPU reset begin!",
+    "amdgpu: Freeing queue vital buffer 0x7f1234000000, queue evicted",
+    "amdgpu 0000:c6:00.0: amdgpu: ring comp_1.0.0 timeout, signaled seq=4, emitted seq=6",
+    "[drm] VRAM is lost due to GPU reset!",
+]
+QUIET = [
+    "usb 1-1: new device",
+    "amdgpu 0000:c6:00.0: amdgpu: ring gfx_0.0.0 uses VM inv eng 0 on hub 0",
+    "amdgpu 0000:c6:00.0: amdgpu: SMU is initialized successfully!",
+    "igc 0000:01:00.0 eth0: reset adapter",
+]
+
+
+@pytest.mark.parametrize("message", FAULTS)
+def test_a_gpu_fault_since_the_start_fails(message: str) -> None:
     with pytest.raises(AssertionError):
-        suite("test_engine").test_no_gpu_fault_since_the_service_started(kernel(FAULT, 6000), UNIT)
+        judge(kernel(message, 6000))
 
 
-@pytest.mark.parametrize(("message", "at"), [(FAULT, 4000), ("usb 1-1: new device", 6000)])
+@pytest.mark.parametrize(("message", "at"), [(FAULT, 4000), *((line, 6000) for line in QUIET)])
 def test_older_faults_and_other_lines_pass(message: str, at: int) -> None:
-    suite("test_engine").test_no_gpu_fault_since_the_service_started(kernel(message, at), UNIT)
+    assert judge(kernel(message, at)) == {"kernel_log": ""}
+
+
+def test_a_kernel_log_that_cannot_be_read_is_no_proof() -> None:
+    noted: dict[str, str] = {}
+    check = suite("test_engine").test_no_gpu_fault_since_the_service_started
+    with pytest.raises(pytest.skip.Exception, match="no line of the kernel's log"):
+        check(host(""), UNIT, noted.__setitem__)
+    assert "not tested" in noted["warning"]
+
+
+def test_dmesg_serves_where_there_is_no_journal() -> None:
+    def run(command: str) -> str:
+        rows = [{"pri": 3, "time": 12.5, "msg": FAULT}, {"pri": 6, "time": 1.0, "msg": FAULT}]
+        return json.dumps({"dmesg": rows}) if command.startswith("dmesg") else ""
+
+    log = kernel_log.read(run)
+    assert log.readable and kernel_log.faults(log, 2_000_000) == [FAULT]
+
+
+class Asked:
+    """An API that gives texts in turn; *busy* says what is in flight when it is asked."""
+
+    def __init__(self, texts: list[str], busy: list[bool]) -> None:
+        self._texts, self._busy = iter(texts), iter(busy)
+
+    def chat(self, _model: str) -> Any:
+        choice = {"message": {"content": next(self._texts)}}
+        return SimpleNamespace(status=200, json={"choices": [choice]}, text="")
+
+    def busy(self) -> bool:
+        return next(self._busy, False)
+
+
+def greedy(api: Asked) -> dict[str, str]:
+    noted: dict[str, str] = {}
+    check = suite("test_completion").test_greedy_answers_are_the_same
+    check(api, "m", SimpleNamespace(status=200), noted.__setitem__)
+    return noted
+
+
+def test_greedy_answers_must_agree_unless_others_ask_too() -> None:
+    assert greedy(Asked(["4", "4"], [])) == {}
+    with pytest.raises(AssertionError):
+        greedy(Asked(["4", "5"], [False, False, False]))
+    for busy in ([True], [False, True], [False, False, True]):
+        assert "not repeatable" in greedy(Asked(["4", "5"], busy))["warning"]
 
 
 def sockets(*found: str) -> Any:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from typing import Any
 
 from lemonade_deploy.verify.asking import Api, Reply
@@ -45,14 +44,17 @@ def test_streamed_completion(api: Api, model: str, answer: Reply) -> None:
     assert any(chunk["choices"][0].get("finish_reason") for chunk in chunks if chunk["choices"])
 
 
-def test_greedy_answers_are_the_same(api: Api, model: str, answer: Reply) -> None:
+def test_greedy_answers_are_the_same(api: Api, model: str, answer: Reply, record_property: Any) -> None:
     """A batch shared with other requests may round differently; alone, greedy means repeatable."""
     assert answer.status == 200, "no completion at all"
-    again = api.chat(model)
-    assert again.status == 200, again.text
-    first, second = (text_of(reply.json["choices"][0]["message"]) for reply in (answer, again))
-    busy = any(entry.get("is_busy") for entry in api.get("/v1/health").json["all_models_loaded"])
-    if first != second and busy:
-        warnings.warn(f"not repeatable while other requests run: {first!r}, {second!r}", stacklevel=1)
+    # Others may have been at work during the first answer, too: nobody looked. So two that were watched.
+    texts, busy = [], api.busy()
+    for _turn in range(2):
+        reply = api.chat(model)
+        assert reply.status == 200, reply.text
+        texts.append(text_of(reply.json["choices"][0]["message"]))
+        busy = busy or api.busy()
+    if texts[0] != texts[1] and busy:
+        record_property("warning", f"not repeatable while other requests run: {texts[0]!r}, {texts[1]!r}")
     else:
-        assert first == second
+        assert texts[0] == texts[1]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from testinfra.host import Host  # type: ignore[import-untyped]
 
-UNIT_FILE = "/etc/systemd/system/lemond.service"
+FOLDER = "/etc/systemd/system"
 
 
 def test_service_is_enabled_and_active(unit: dict[str, str]) -> None:
@@ -16,7 +16,7 @@ def test_service_is_enabled_and_active(unit: dict[str, str]) -> None:
 
 
 def test_the_unit_is_ours_and_what_stands_on_disk(unit: dict[str, str]) -> None:
-    assert unit["FragmentPath"] == UNIT_FILE
+    assert unit["FragmentPath"] == f"{FOLDER}/{unit['Id']}"
     assert unit["NeedDaemonReload"] == "no"
 
 
@@ -36,6 +36,16 @@ def test_gpu_nodes_are_open_to_the_service_user(host: Host) -> None:
     assert not closed
 
 
+def test_the_running_service_may_open_the_gpu(host: Host, unit: dict[str, str]) -> None:
+    """systemd's list of devices counts for whoever is in the service's control group, whatever the modes say."""
+    if not host.file("/dev/kfd").exists:
+        pytest.fail("/dev/kfd is missing: no driver has a GPU for compute", pytrace=False)
+    group = f"/sys/fs/cgroup{unit['ControlGroup']}/cgroup.procs"
+    script = f"echo $$ > {group} && exec setpriv --reuid lemonade --init-groups sh -c ': <> /dev/kfd'"
+    done = host.run(f'sh -c "{script.replace("$", chr(92) + "$")}"')
+    assert done.rc == 0, f"a process of the service cannot open /dev/kfd: {done.stderr.strip()}"
+
+
 def test_unit_seals_the_service_off(unit: dict[str, str]) -> None:
     assert unit["NoNewPrivileges"] == "yes"
     assert unit["ProtectSystem"] in ("full", "strict")
@@ -48,10 +58,13 @@ def test_memory_may_be_locked(unit: dict[str, str]) -> None:
     assert unit["LimitMEMLOCK"] == "infinity"
 
 
-def test_environment_of_the_running_service(process: dict[str, Any]) -> None:
+def test_environment_of_the_running_service(process: dict[str, Any], daemon: str) -> None:
     environment = process["environment"]
     assert environment.get("PYTHONNOUSERSITE") == "1"
-    assert environment.get("LEMONADE_DEFAULTS_PATH") == "/etc/lemonade-deploy/lemond-defaults.json"
+    if daemon == "vllm":
+        assert environment.get("HF_HUB_OFFLINE") == "1"
+    else:
+        assert environment.get("LEMONADE_DEFAULTS_PATH") == "/etc/lemonade-deploy/lemond-defaults.json"
     assert environment.get("HF_HOME") == "/var/cache/huggingface"
     assert environment.get("HOME") == "/var/lib/lemonade"
 
@@ -71,6 +84,7 @@ def test_secrets_are_for_root_only(host: Host) -> None:
     assert not file.exists or (file.mode, file.user, file.group) == (0o600, "root", "root")
 
 
-def test_no_secret_in_the_unit_file(host: Host) -> None:
-    text = host.file(UNIT_FILE).content_string
+def test_no_secret_in_the_unit_file(host: Host, unit: dict[str, str]) -> None:
+    text = host.file(f"{FOLDER}/{unit['Id']}").content_string
     assert not [line for line in text.splitlines() if line.startswith("Environment") and "_KEY=" in line]
+    assert "--api-key" not in text
