@@ -13,7 +13,7 @@ from rich.text import Text
 
 from lemonade_deploy import playbooks, table
 from lemonade_deploy.cli import options
-from lemonade_deploy.cli.run import announce, code_of
+from lemonade_deploy.cli.run import announce, budget, code_of
 from lemonade_deploy.console import display_for
 from lemonade_deploy.domain.releases import split
 from lemonade_deploy.envelope import Envelope, write
@@ -40,6 +40,7 @@ def command(
     vault_id: options.VaultId = None,
     vault_password_file: options.VaultFile = None,
     ask_vault_pass: options.AskVaultPass = False,
+    max_failed: Annotated[str, typer.Option("--max-failed", metavar="N|N%")] = "0",
     verbose: options.Verbose = 0,
     json_output: options.Json = False,
 ) -> int:
@@ -52,11 +53,13 @@ def command(
       --to TAG         this bundle of those on the host, not the previous one
       -i, --inventory FILE|HOST,   (repeatable)    -l, --limit PATTERN
       -C, --check      show what would change (exit 2), change nothing
+      --max-failed N|N%  hosts that may fail (have no previous bundle): exit 3
       -f, --forks N    -v, --verbose    -k, --ask-pass    -K, --ask-become-pass
       --vault-id ID@FILE, --vault-password-file FILE, --ask-vault-pass
       --json           one document
 
-    Exit: 0 done, 1 failed (no previous bundle), 2 --check found changes, 64 usage.
+    Exit: 0 done, 1 failed (no previous bundle), 2 --check found changes,
+    3 failures within --max-failed, 64 wrong usage.
 
     Examples:
       lemonade-deploy rollback --bundle -i hosts.yml -l halo-1
@@ -68,6 +71,7 @@ def command(
         )
     if to is not None and not to.strip():
         raise UsageError("--to: it names no bundle.", "Without --to it is the previous one.")
+    budget(max_failed, 1)
     envelope = Envelope("rollback", sys.argv[1:])
     request = Request(
         playbook=playbooks.resolve("rollback.yml"),
@@ -85,7 +89,7 @@ def command(
     )
     display = display_for(sys.stderr if json_output else sys.stdout, verbose)
     session = execute(request, display, lambda prepared: announce(display, prepared))
-    code = code_of(session, check, 0)
+    code = code_of(session, check, budget(max_failed, len(session.hosts)))
     table.show(display.console, session.hosts, check, diff=False)
     _advice(display.console, session.hosts)
     if json_output:

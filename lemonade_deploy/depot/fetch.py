@@ -149,16 +149,15 @@ class _Ranges:
         if offset >= end:
             return
         download = Download(self._url, self._asset.size, self._policy)
-        with closing(download.chunks(offset)) as chunks:
+        with closing(download.chunks(offset, end)) as chunks:
             for chunk in chunks:
-                piece = chunk[: end - offset]
                 written = 0
-                while written < len(piece):
-                    written += os.pwrite(data, piece[written:], offset + written)
-                offset += len(piece)
+                while written < len(chunk):
+                    written += os.pwrite(data, chunk[written:], offset + written)
+                offset += len(chunk)
                 os.pwrite(notes, _NUMBER.pack(offset - start), number * _NUMBER.size)
-                self._tell(len(piece))
-                if offset >= end or self._stop.is_set():
+                self._tell(len(chunk))
+                if self._stop.is_set():
                     return
 
     def _tell(self, amount: int) -> None:

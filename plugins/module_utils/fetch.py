@@ -86,13 +86,14 @@ class Download:
         self._policy = policy or Policy()
         self._etag = ""
         self._odd = 0
+        self._end: int | None = None
         self._sleep: Callable[[float], None] = time.sleep
 
-    def chunks(self, start: int = 0) -> Generator[bytes, None, None]:
-        """The file's bytes from offset *start* on, whole or FetchError."""
+    def chunks(self, start: int = 0, end: int | None = None) -> Generator[bytes, None, None]:
+        """The file's bytes from offset *start* on (up to *end*, where it is given), whole or FetchError."""
         offset, failed = start, 0
-        self._odd = 0
-        while self.size is None or offset < self.size:
+        self._odd, self._end = 0, end
+        while (limit := self.size if end is None else end) is None or offset < limit:
             before = offset
             try:
                 for chunk in self._attempt(offset):
@@ -156,8 +157,9 @@ class Download:
 
     def _open(self, offset: int, span: str = "") -> http.client.HTTPResponse:
         headers = {"Accept-Encoding": "identity", "User-Agent": "lemonade-deploy"}
-        if offset or span:
-            headers["Range"] = span or f"bytes={offset}-"
+        if offset or span or self._end is not None:
+            last = "" if self._end is None else self._end - 1
+            headers["Range"] = span or f"bytes={offset}-{last}"
             if self._etag:
                 headers["If-Range"] = self._etag
         request = urllib.request.Request(self.url, headers=headers)  # noqa: S310
@@ -199,7 +201,8 @@ class Download:
 
     def _read(self, answer: http.client.HTTPResponse, offset: int, skip: int) -> Generator[bytes, None, None]:
         meter = _Meter(self._policy)
-        left = None if self.size is None else self.size - offset + skip
+        end = self.size if self._end is None else self._end
+        left = None if end is None else end - offset + skip
         while left is None or left > 0:
             began = time.monotonic()
             chunk = answer.read1(READ if left is None else min(READ, left))

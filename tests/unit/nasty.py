@@ -50,7 +50,8 @@ class Handler(BaseHTTPRequestHandler):
         moves = self.server.moves[path] or self.server.moves["*"]
         body = self.server.files.get(path)
         span = self.headers.get("Range", "")
-        start = int(span[6:].split("-")[0]) if span.startswith("bytes=") else 0
+        first, _dash, last = span.removeprefix("bytes=").partition("-")
+        start = int(first or 0)
         try:
             if moves:
                 moves.pop(0)(self, body or b"", start)
@@ -58,6 +59,8 @@ class Handler(BaseHTTPRequestHandler):
                 status(404)(self, b"", 0)
             elif span == "bytes=0-0":
                 first_byte(self, body)
+            elif last:
+                part(self, body, start, int(last) + 1)
             else:
                 answer(self, body, start)
         except ConnectionError:
@@ -129,6 +132,16 @@ def first_byte(handler: Handler, body: bytes) -> None:
     handler.send_header("Content-Length", "1")
     handler.end_headers()
     handler.wfile.write(body[:1])
+
+
+def part(handler: Handler, body: bytes, start: int, end: int) -> None:
+    """The good answer to who asks for a part in the middle."""
+    end = min(end, len(body))
+    handler.send_response(206)
+    handler.send_header("Content-Range", f"bytes {start}-{end - 1}/{len(body)}")
+    handler.send_header("Content-Length", str(end - start))
+    handler.end_headers()
+    handler.wfile.write(body[start:end])
 
 
 def status(code: int, **headers: str) -> Move:
