@@ -37,7 +37,7 @@ def test_gpu_nodes_are_open_to_the_service_user(host: Host) -> None:
 
 
 def test_the_running_service_may_open_the_gpu(host: Host, unit: dict[str, str]) -> None:
-    """systemd's list of devices counts for whoever is in the service's control group, whatever the modes say."""
+    """Whatever the modes say, systemd's list of devices counts for all in the service's control group."""
     if not host.file("/dev/kfd").exists:
         pytest.fail("/dev/kfd is missing: no driver has a GPU for compute", pytrace=False)
     group = f"/sys/fs/cgroup{unit['ControlGroup']}/cgroup.procs"
