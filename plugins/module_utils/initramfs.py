@@ -13,11 +13,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from . import grub, paths
-from .host import Host
+from .host import CommandFailed, Host
+from .refusal import Refused
 
 # apt's own default for DPkg::Path (apt.conf(5)), behind the stand-in.
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _REAL = ("/usr/sbin/update-initramfs", "/sbin/update-initramfs")
+# Ubuntu 25.10 and later, Fedora and RHEL come with dracut; Debian's and Ubuntu's writes the same
+# /boot/initrd.img-<release> as initramfs-tools does.
+UPDATE_INITRAMFS, DRACUT, MKINITCPIO = "update-initramfs", "dracut", "mkinitcpio"
+_FOLDERS = ("/usr/sbin", "/usr/bin", "/sbin", "/bin")
+_OSTREE = "/run/ostree-booted"
+_NOT_FOUND = 127  # a program that is not there (host.run_command)
 
 _STAND_IN = """\
 #!/bin/sh
@@ -55,34 +62,82 @@ def installed_kernels(host: Host) -> list[str]:
 
 
 def image(release: str) -> str:
-    """Path of a kernel's initramfs on Debian and Ubuntu."""
+    """Path of a kernel's initramfs on Debian and Ubuntu, with initramfs-tools or with dracut."""
     return f"/boot/initrd.img-{release}"
 
 
+def image_on(host: Host, release: str) -> str:
+    """Path of a kernel's initramfs on this host: Fedora, RHEL and Arch name it another way."""
+    other = f"/boot/initramfs-{release}.img"
+    return other if host.exists(other) and not host.exists(image(release)) else image(release)
+
+
 class NotWritten(OSError):
-    """update-initramfs ended well but left an image as it was (``update_initramfs=no``, /boot full)."""
+    """The tool ended well but left an image as it was (``update_initramfs=no``, /boot full)."""
+
+
+def tool(host: Host) -> str:
+    """What writes the images here: update-initramfs (also where dracut brings one), dracut, or mkinitcpio."""
+    for name in (UPDATE_INITRAMFS, DRACUT, MKINITCPIO):
+        if any(host.exists(f"{folder}/{name}") for folder in _FOLDERS):
+            return name
+    return UPDATE_INITRAMFS
 
 
 def rebuild(host: Host) -> None:
     """Rebuild every installed kernel's initramfs once, and the menu where one was missing.
 
-    Raises CommandFailed, NotWritten.
+    Raises CommandFailed, NotWritten, Refused where this host's images are made by something else.
     """
-    missing = []
-    for release in installed_kernels(host):
-        before = _stamp(host, release)
-        missing += [] if before else [release]
-        host.run(["update-initramfs", "-u" if before else "-c", "-k", release], timeout=1800)
-        if _stamp(host, release) == before:
-            raise NotWritten(f"update-initramfs did not write {image(release)}")
-    if missing and host.exists(grub.GRUB_CFG):
-        grub.regenerate(host)  # an entry made before its initramfs has no initrd line
+    if host.exists(_OSTREE):
+        raise Refused(
+            "the initramfs belongs to the image of the operating system (ostree)",
+            "run `sudo rpm-ostree initramfs --enable`, reboot, then run again",
+        )
+    name = tool(host)
+    if name == MKINITCPIO:
+        _mkinitcpio(host)
+    else:
+        _each_kernel(host, name)
     os.sync()
 
 
-def _stamp(host: Host, release: str) -> tuple[int, int] | None:
+def _each_kernel(host: Host, name: str) -> None:
+    missing = []
+    for release in installed_kernels(host):
+        path = image_on(host, release)
+        before = _stamp(host, path)
+        missing += [] if before else [release]
+        argv = (
+            [DRACUT, "--force", "--kver", release, path]
+            if name == DRACUT
+            else [UPDATE_INITRAMFS, "-u" if before else "-c", "-k", release]
+        )
+        done = host.run(argv, check=False, timeout=1800)
+        if done.rc == _NOT_FOUND and name == UPDATE_INITRAMFS:
+            raise Refused(
+                f"this host has none of {UPDATE_INITRAMFS}, {DRACUT} and {MKINITCPIO} to rebuild its initramfs with",
+                "rebuild it with the tool that made it, reboot, then run again",
+            )
+        if done.rc != 0:
+            raise CommandFailed(done)
+        if _stamp(host, path) == before:
+            raise NotWritten(f"{name} did not write {path}")
+    if missing and host.exists(grub.GRUB_CFG):
+        grub.regenerate(host)  # an entry made before its initramfs has no initrd line
+
+
+def _mkinitcpio(host: Host) -> None:
+    """Arch: images belong to presets, not to releases; one call makes them all."""
+    before = {path: _stamp(host, path) for path in host.glob("/boot/initramfs-*.img")}
+    host.run([MKINITCPIO, "-P"], timeout=1800)
+    if before and all(_stamp(host, path) == stamp for path, stamp in before.items()):
+        raise NotWritten(f"{MKINITCPIO} -P wrote none of {', '.join(before)}")
+
+
+def _stamp(host: Host, path: str) -> tuple[int, int] | None:
     try:
-        status = os.stat(host.path(image(release)))
+        status = os.stat(host.path(path))
     except FileNotFoundError:
         return None
     return (status.st_mtime_ns, status.st_ino)
