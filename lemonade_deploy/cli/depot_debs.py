@@ -95,15 +95,13 @@ def add_kernel_command(
 ) -> int:
     """Usage: lemonade-deploy depot add-kernel VERSION [OPTIONS]
 
-    Put a mainline kernel of Ubuntu's into the depot: packages, signed CHECKSUMS, and
-    the key, verified here as hosts do it again. `depot serve` serves them below
-    mainline/ as kernel.ubuntu.com does.
+    Put a mainline kernel of Ubuntu's into the depot: packages, signed CHECKSUMS and
+    key, verified here as hosts do again. `depot serve` serves them below mainline/.
 
       --url URL|DIR        another mirror (kernel.ubuntu.com/mainline)
       --key URL|FILE       the signing key (keyserver.ubuntu.com)
       --fingerprint HEX    whose key it is (Ubuntu's Kernel PPA)
-      -i, --inventory FILE the lock file beside this inventory
-      --lock FILE          the lock file itself (else: ./lemonade-deploy.lock)
+      -i, --inventory FILE the lock file beside this inventory, or --lock FILE
       --depot DIR          folder (~/.cache/lemonade-deploy/depot)
       --json               one document on standard output
 
