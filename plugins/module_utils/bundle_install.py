@@ -28,7 +28,8 @@ from .manifest import Manifest
 from .module import Refused
 from .paths import BUNDLE_CURRENT, BUNDLE_ROOT, CACHE_DIR, LAUNCHER, PREFIX
 from .pump import ahead
-from .unpack import Disk, unpack
+from .tree_writer import TreeWriter
+from .unpack import unpack
 
 LOCK_WAIT = 1800.0  # s; another run that lays down a bundle is doing our work
 QUEUE = 8  # chunks between two stages
@@ -154,13 +155,15 @@ def _stream(host: Host, order: Order, place: Place, staging: str, stats: Stats) 
     os.mkdir(root)
     os.chmod(root, 0o755)  # noqa: S103  the service's user reads it
     source, archive = _opened(host, order, place, stats)
-    chunks = ahead(archive, QUEUE)
+    chunks = ahead(archive, 1 if isinstance(source, DepotChunks) else QUEUE)
     interval = sys.getswitchinterval()
     # Three threads that mostly run outside the interpreter's lock: 5 ms until a waiting one gets
     # it would cap the stream at ~200 MiB/s.
     sys.setswitchinterval(0.0005)
     try:
-        manifest = unpack(chunks, Disk(root), tree.size if tree else None)
+        with TreeWriter(root) as writer:
+            manifest = unpack(chunks, writer, tree.size if tree else None)
+            writer.close()
         if tree and manifest.digest() != tree.digest:
             raise ArchiveError(
                 f"the tree's manifest is {manifest.digest()}, the lock file says {tree.digest}"

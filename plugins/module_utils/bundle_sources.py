@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from . import depot_index, unzstd
@@ -17,6 +18,7 @@ from .depot_index import BadIndex, Chunk, Index
 from .fetch import Download, FetchError, Policy, fetch_text
 from .lock import Release
 from .module import Refused
+from .pump import ahead
 
 KINDS = ("depot", "mirrors", "upstream")
 
@@ -64,7 +66,7 @@ class DepotChunks:
         if self._release.tree is None:
             return "the lock file has no digest of the tree"
         if not unzstd.available():
-            return "this host has no `zstd`"
+            return "this host has no libzstd"
         text = fetch_text(self._url(depot_index.NAME), self._policy, depot_index.LIMIT, self._place.token)
         if text is None:
             return "the depot has no chunks of it"
@@ -75,15 +77,18 @@ class DepotChunks:
 
     def tar(self, index: Index) -> Generator[bytes, None, None]:
         """The tar archive. Raises FetchError, ArchiveError."""
-        return unzstd.unzstd(self._frames(index))
+        with closing(ahead(self._frames(index), 1)) as frames:
+            for frame in frames:
+                yield from unzstd.unzstd(frame, 2 * depot_index.PLAIN)
 
     def _frames(self, index: Index) -> Generator[bytes, None, None]:
         for chunk in index.chunks:
             data = self._fetch(chunk)
-            if hashlib.sha256(data).hexdigest() != chunk.sha256:
+            got = hashlib.sha256(data).hexdigest()
+            if got != chunk.sha256:
                 self.retries += 1
                 data = self._fetch(chunk)
-            got = hashlib.sha256(data).hexdigest()
+                got = hashlib.sha256(data).hexdigest()
             if got != chunk.sha256:
                 raise FetchError(
                     f"{self._url(chunk.name)}: expected sha256 {chunk.sha256}, got {got}.",

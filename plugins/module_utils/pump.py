@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run an iterator in a thread, a bounded number of items ahead of its reader.
+"""Run an iterator in a thread, a bounded number of items ahead of its reader; or jobs behind their giver.
 
 Download, inflating and writing then overlap: hashing, zlib and file writes release the
 interpreter's lock. Memory stays bounded by ``depth`` items a stage.
@@ -8,7 +8,7 @@ interpreter's lock. Memory stays bounded by ``depth`` items a stage.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from queue import Empty, Queue
 from typing import TypeVar
 
@@ -61,3 +61,38 @@ def _drain(queue: Queue[T | _End]) -> Iterator[T]:
                 raise item.error
             return
         yield item
+
+
+class Behind:
+    """Jobs done in their order by one thread, at most *depth* of them waiting.
+
+    The first error ends the work; put() and close() raise it, jobs after it are dropped.
+    """
+
+    def __init__(self, depth: int) -> None:
+        self._queue: Queue[Callable[[], None] | None] = Queue(depth)
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def put(self, job: Callable[[], None]) -> None:
+        """Hand over a job; waits while the queue is full."""
+        if self._error is not None:
+            raise self._error
+        self._queue.put(job)
+
+    def close(self) -> None:
+        """Wait for what was put; end the thread."""
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        while (job := self._queue.get()) is not None:
+            if self._error is None:
+                try:
+                    job()
+                except BaseException as raised:
+                    self._error = raised

@@ -10,7 +10,6 @@ Python trusts a .pyc only while its source's time is unchanged. Owner is who unp
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
@@ -27,8 +26,11 @@ class Sink(Protocol):
     def folder(self, path: str, mode: int) -> None:
         """Make a folder, or set the mode of the one that is there."""
 
-    def file(self, path: str, mode: int, mtime: int, content: Iterator[memoryview]) -> None:
-        """Make a regular file; *content* must be read to its end."""
+    def replaces(self, path: str) -> None:
+        """Called before an earlier file or link of that name is made anew."""
+
+    def file(self, path: str, mode: int, size: int, mtime: int, content: Iterator[memoryview]) -> None:
+        """Make a regular file of *size* bytes; *content* must be read to its end."""
 
     def symlink(self, path: str, target: str) -> None:
         """Make a symbolic link."""
@@ -40,10 +42,13 @@ class Sink(Protocol):
 class Nowhere:
     """A sink that keeps nothing: the controller computes a manifest only."""
 
+    def replaces(self, path: str) -> None:
+        """Nothing to do."""
+
     def folder(self, path: str, mode: int) -> None:
         """Nothing to do."""
 
-    def file(self, path: str, mode: int, mtime: int, content: Iterator[memoryview]) -> None:  # noqa: ARG002
+    def file(self, path: str, mode: int, size: int, mtime: int, content: Iterator[memoryview]) -> None:  # noqa: ARG002
         """Read the content; it is hashed on its way."""
         for _piece in content:
             pass
@@ -53,53 +58,6 @@ class Nowhere:
 
     def hardlink(self, path: str, target: str) -> None:
         """Nothing to do."""
-
-
-class Disk:
-    """A sink that writes below *root*, a folder only this process knows."""
-
-    def __init__(self, root: str) -> None:
-        self._root = root + "/"
-
-    def folder(self, path: str, mode: int) -> None:
-        """mkdir, then the exact mode (umask does not count)."""
-        real = self._root + path
-        if not os.path.isdir(real):
-            os.mkdir(real)
-        os.chmod(real, mode)
-
-    def file(self, path: str, mode: int, mtime: int, content: Iterator[memoryview]) -> None:
-        """Write a new file; an earlier member of that name is replaced."""
-        real = self._root + path
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            handle = os.open(real, flags, 0o600)
-        except FileExistsError:
-            os.unlink(real)
-            handle = os.open(real, flags, 0o600)
-        try:
-            for piece in content:
-                left = piece
-                while left:
-                    left = left[os.write(handle, left) :]
-            os.fchmod(handle, mode)
-            os.utime(handle, (mtime, mtime))
-        finally:
-            os.close(handle)
-
-    def symlink(self, path: str, target: str) -> None:
-        """Make the link, replacing an earlier file or link."""
-        self._clear(path)
-        os.symlink(target, self._root + path)
-
-    def hardlink(self, path: str, target: str) -> None:
-        """Link the file once more."""
-        self._clear(path)
-        os.link(self._root + target, self._root + path, follow_symlinks=False)
-
-    def _clear(self, path: str) -> None:
-        if os.path.lexists(self._root + path):
-            os.unlink(self._root + path)
 
 
 def unpack(chunks: Iterable[bytes], sink: Sink, limit: int | None = None) -> Manifest:
@@ -133,6 +91,8 @@ class _Unpacker:
         known = self.manifest.kind(path)
         if known and (known == FOLDER) != (member.kind == FOLDER):
             raise ArchiveError(f"{path}: a folder and something else under one name")
+        if known and known != FOLDER:
+            self._sink.replaces(path)
         if member.kind == FOLDER:
             self._folder(path, member.mode & _KEEP | 0o700)
         elif member.kind == FILE:
@@ -166,7 +126,7 @@ class _Unpacker:
             raise ArchiveError(f"{path}: unpacks to more than the expected {self._limit} bytes")
         digest = hashlib.sha256()
         mode = member.mode & _KEEP
-        self._sink.file(path, mode, member.mtime, _hashed(content, digest.update))
+        self._sink.file(path, mode, member.size, member.mtime, _hashed(content, digest.update))
         self.manifest.add_file(path, mode, member.size, digest.hexdigest())
 
     def _hardlink(self, path: str, target: str) -> None:

@@ -1,72 +1,73 @@
 # SPDX-License-Identifier: Apache-2.0
-"""zstd frames to their content, by the system's own `zstd`, as a stream in bounded memory.
+"""zstd frames to their content, by the system's own library.
 
-Python has no zstd before 3.14; Ubuntu's initramfs-tools bring the program to every host.
+Python has no zstd before 3.14. The library is on every host of ours: dpkg and apt need it, and
+called through ctypes it runs outside the interpreter's lock, with no pipe to copy gigabytes through.
+API: zstd.h, the stable part.
 """
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import threading
+import ctypes
+import functools
 from collections.abc import Generator
-from contextlib import closing
-from typing import IO, cast
 
-from .gunzip import CHUNK, ArchiveError
+from .gunzip import ArchiveError
 
-PROGRAM = "zstd"
+LIBRARY = "libzstd.so.1"
+_UNKNOWN = 2**64 - 2  # and above: ZSTD_CONTENTSIZE_ERROR, ZSTD_CONTENTSIZE_UNKNOWN
+
+
+@functools.lru_cache(maxsize=1)
+def _library() -> ctypes.CDLL:
+    library = ctypes.CDLL(LIBRARY)
+    size, pointer = ctypes.c_size_t, ctypes.c_void_p
+    for name, result, arguments in (
+        ("ZSTD_getFrameContentSize", ctypes.c_ulonglong, (pointer, size)),
+        ("ZSTD_findFrameCompressedSize", size, (pointer, size)),
+        ("ZSTD_decompress", size, (pointer, size, pointer, size)),
+        ("ZSTD_isError", ctypes.c_uint, (size,)),
+        ("ZSTD_getErrorName", ctypes.c_char_p, (size,)),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
 
 
 def available() -> bool:
     """Whether this host can unpack zstd."""
-    return shutil.which(PROGRAM) is not None
-
-
-def unzstd(frames: Generator[bytes, None, None]) -> Generator[bytes, None, None]:
-    """The content of *frames*; an exception of theirs is raised here. Closing this closes them.
-
-    Raises ArchiveError for what is no zstd.
-    """
-    process = subprocess.Popen(
-        [PROGRAM, "-dcq"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=CHUNK,
-        pipesize=CHUNK,  # a pipe's usual 64 KiB would mean 16 times as many switches between processes
-    )
-    stdout, stderr = cast(IO[bytes], process.stdout), cast(IO[bytes], process.stderr)
-    failed: list[BaseException] = []
-    feeder = threading.Thread(target=_feed, args=(frames, process, failed), daemon=True)
-    feeder.start()
     try:
-        while data := stdout.read(CHUNK):
-            yield data
-        feeder.join()
-        said = stderr.read().decode("utf-8", "replace").strip()
-        if failed:
-            raise failed[0]
-        if process.wait():
-            raise ArchiveError(f"not sound zstd: {said}")
-    finally:
-        process.kill()
-        process.wait()
-        feeder.join()
-        stdout.close()
-        stderr.close()
+        _library()
+    except OSError:
+        return False
+    return True
 
 
-def _feed(
-    frames: Generator[bytes, None, None], process: subprocess.Popen[bytes], failed: list[BaseException]
-) -> None:
-    stdin = cast(IO[bytes], process.stdin)
-    try:
-        with closing(frames), stdin:
-            for frame in frames:
-                stdin.write(frame)
-    except BrokenPipeError:
-        return  # zstd ended first: its exit code says why, or the reader gave up
-    except BaseException as error:
-        failed.append(error)
-        process.kill()  # what it unpacked so far is no whole stream
+def unzstd(frames: bytes, limit: int) -> Generator[bytearray, None, None]:
+    """The content of each frame; each says its size, at most *limit* bytes. Raises ArchiveError."""
+    library, offset = _library(), 0
+    whole = ctypes.c_char_p(frames)
+    start = ctypes.cast(whole, ctypes.c_void_p).value or 0
+    while offset < len(frames):
+        here, left = start + offset, len(frames) - offset
+        size = library.ZSTD_getFrameContentSize(here, left)
+        packed = library.ZSTD_findFrameCompressedSize(here, left)
+        if size >= _UNKNOWN or library.ZSTD_isError(packed):
+            raise ArchiveError("not a zstd frame that says its size")
+        if size > limit:
+            raise ArchiveError(f"a zstd frame of {size} bytes where at most {limit} are expected")
+        yield _content(library, here, packed, size)
+        offset += packed
+
+
+def _content(library: ctypes.CDLL, frame: int, packed: int, size: int) -> bytearray:
+    content = bytearray(size)
+    if not size:
+        return content
+    target = (ctypes.c_char * size).from_buffer(content)
+    got = library.ZSTD_decompress(target, size, frame, packed)
+    if library.ZSTD_isError(got):
+        raise ArchiveError(f"not sound zstd: {library.ZSTD_getErrorName(got).decode()}")
+    if got != size:
+        raise ArchiveError(f"a zstd frame of {got} bytes that says {size}")
+    return content

@@ -28,7 +28,7 @@ from nasty import (
     tar_gz,
 )
 
-from lemonade_deploy.domain import bundle, disk
+from lemonade_deploy.domain import bundle, disk, tree_writer
 from lemonade_deploy.domain.host import Host
 from lemonade_deploy.domain.lock import Asset, Release
 from lemonade_deploy.domain.module import Refused
@@ -283,6 +283,7 @@ def test_a_disk_that_fills_up_is_told_with_numbers(
         return real(handle, data)
 
     monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(tree_writer, "LARGE", 1)
     with pytest.raises(Refused, match=r"disk filled up.*No space left.*257 MiB are needed.*MiB are free"):
         box.run(release)
     assert box.host.listdir(BUNDLE_ROOT) == []

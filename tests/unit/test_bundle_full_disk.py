@@ -12,7 +12,7 @@ import pytest
 from bundle_host import Box, serve_chunks
 from nasty import Nasty, bundle_members, publish, serving, tar_gz
 
-from lemonade_deploy.domain import bundle_space
+from lemonade_deploy.domain import bundle_space, tree_writer
 from lemonade_deploy.domain.bundle_sources import Place
 from lemonade_deploy.domain.lock import Release
 from lemonade_deploy.domain.manifest import of_tree
@@ -65,11 +65,18 @@ def assert_old_serves(box: Box, old: Release) -> None:
 
 
 @needs_root
-@pytest.mark.parametrize("source", ["upstream", "depot"])
+@pytest.mark.parametrize(("source", "large"), [("upstream", 1 << 20), ("depot", 1 << 20), ("depot", 1000)])
 @pytest.mark.parametrize("free_kib", [0, 8, 64, 300, 500, 580, 600])
 def test_the_disk_fills_at_any_stage(
-    tmp_path: Path, box: Box, server: Nasty, monkeypatch: pytest.MonkeyPatch, source: str, free_kib: int
+    tmp_path: Path,
+    box: Box,
+    server: Nasty,
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+    large: int,
+    free_kib: int,
 ) -> None:
+    monkeypatch.setattr(tree_writer, "LARGE", large)
     old, new = releases(server)
     box.run(old)
     if source == "depot":

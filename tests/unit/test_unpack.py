@@ -17,12 +17,16 @@ from nasty import bundle_members, info, tar_gz
 
 from lemonade_deploy.domain.gunzip import ArchiveError, inflate
 from lemonade_deploy.domain.manifest import Manifest, of_tree
-from lemonade_deploy.domain.unpack import Disk, Nowhere, unpack
+from lemonade_deploy.domain.tree_writer import TreeWriter
+from lemonade_deploy.domain.unpack import Nowhere, unpack
 
 
 def lay(archive: bytes, folder: Path, step: int = 1 << 20) -> Manifest:
     chunks = (archive[start : start + step] for start in range(0, len(archive), step))
-    return unpack(inflate(chunks), Disk(str(folder)))
+    with TreeWriter(str(folder)) as writer:
+        manifest = unpack(inflate(chunks), writer)
+        writer.close()
+    return manifest
 
 
 def test_hidden_files_modes_links_and_times_survive(tmp_path: Path) -> None:
@@ -106,7 +110,7 @@ def test_a_replaced_link_is_not_written_through(tmp_path: Path) -> None:
 def test_more_than_the_lock_says_is_not_unpacked(tmp_path: Path) -> None:
     archive = tar_gz([(info("big"), bytes(10_000))])
     with pytest.raises(ArchiveError, match="expected 5000 bytes"):
-        unpack(inflate([archive]), Disk(str(tmp_path)), 5000)
+        unpack(inflate([archive]), Nowhere(), 5000)
 
 
 @pytest.mark.parametrize("keep", [0, 10, 500, -1])
