@@ -90,8 +90,8 @@ class Api:
     def busy(self) -> bool:
         """Whether requests of others are in flight: nobody of us asks now. lemond says it, vLLM counts it."""
         health = self.get("/v1/health")
-        if health.status == 200:
-            entries = health.json["all_models_loaded"]
+        entries = health.json.get("all_models_loaded") if health.status == 200 else None
+        if entries is not None:
             return any(entry.get("is_busy") or entry.get("is_streaming") for entry in entries)
         counters = re.findall(
             r"^vllm:num_requests_(?:running|waiting)(?:{.*})? (\S+)$", self.get("/metrics").text, re.M
