@@ -200,6 +200,7 @@ def _facts(host: HostRun, result: Mapping[str, Any]) -> None:
     told = (result.get("ansible_facts") or {}).get("lemonade_deploy")
     if isinstance(told, Mapping):
         facts = told.get("facts") or {}
+        host.facts = dict(facts) or host.facts
         host.decision = told.get("decision") or host.decision
         host.findings.extend(told.get("findings") or [])
         host.gpu_before = host.gpu = list(facts.get("gpu") or facts.get("gpus") or [])

@@ -82,6 +82,7 @@ class HostRun:
     kernel: str | None = None
     gpu_before: list[dict[str, Any]] = field(default_factory=list)
     gpu: list[dict[str, Any]] = field(default_factory=list)
+    facts: dict[str, Any] | None = None
     decision: dict[str, Any] | None = None
     findings: list[dict[str, Any]] = field(default_factory=list)
     bundle: dict[str, Any] | None = None

@@ -106,6 +106,7 @@ def public(host: HostRun) -> dict[str, Any]:
         "failure": run["failure"],
         "kernel": run["kernel"],
         "gpu": run["gpu"],
+        "facts": host.facts,
     }
 
 

@@ -116,7 +116,7 @@ def _each_kernel(host: Host, name: str) -> None:
         done = host.run(argv, check=False, timeout=1800)
         if done.rc == _NOT_FOUND and name == UPDATE_INITRAMFS:
             raise Refused(
-                f"this host has none of {UPDATE_INITRAMFS}, {DRACUT} and {MKINITCPIO} to rebuild its initramfs with",
+                f"this host has none of {UPDATE_INITRAMFS}, {DRACUT} and {MKINITCPIO} for its initramfs",
                 "rebuild it with the tool that made it, reboot, then run again",
             )
         if done.rc != 0:

@@ -17,6 +17,7 @@ MAIN = "it-main"  # strix-halo-dirty with vLLM's real CPU engine: the main job
 LIGHT = {  # other states of a box, with the light engine: seconds instead of minutes
     "it-dkms": "strix-halo-dirty",
     "it-dark": "strix-halo-dark",
+    "it-inactive": "strix-halo-inactive",
     "it-nogpu": "no-gpu",
 }
 

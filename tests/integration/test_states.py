@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other states a box can be in, with the light engine: dkms policy, dark, no GPU, and what doctor finds."""
+"""Other states a box can be in, with the light engine: dkms policy, dark, no GPU, other GPUs, doctor."""
 
 from __future__ import annotations
 
+import base64
+import shlex
+import time
 from typing import Any
 
 import pytest
 
 from lemonade_deploy.lab import Lab
+from lemonade_deploy.lab.paths import cache_dir
 
-from .kit import changed, host_of, kit
+from .kit import Ran, boot_id, changed, host_of, kit
 
 pytestmark = pytest.mark.lab
 
@@ -39,7 +43,76 @@ def test_a_host_without_a_gpu_fails_alone_and_says_why(fleet: dict[str, Any]) ->
     assert host["failure"]["remedy"]
 
 
-def test_dkms_policy_switches_the_repository_and_proves_the_driver(lab: Lab, light_hosts: list[str]) -> None:
+EXPIRED = "/etc/apt/keyrings/rocm.gpg"
+PIN = "/etc/apt/preferences.d/repo-radeon-pin-600"
+# What others wrote: AMD's repository with ROCm's number, a mirror of somebody else's, and a comment.
+FOREIGN = (
+    "deb [signed-by=/etc/apt/keyrings/rocm.gpg] https://repo.radeon.com/rocm/apt/7.2 noble main\n"
+    "#deb https://repo.radeon.com/graphics/7.2/ubuntu noble main\n"
+    "# deb [arch=amd64] https://repo.radeon.com/amdgpu/30.10/ubuntu noble main  \\t# old\n"
+)
+FOREIGN_FILE = "/etc/apt/sources.list.d/rocm.list"
+APT_FILES = ["sh", "-c", "cd /etc/apt; find . -type f | sort | xargs sha256sum; stat -c '%n %a %U' $(find .)"]
+
+
+def driver_run(lab: Lab, host: str, *more: str) -> Ran:
+    """The layers up to the driver, under policy dkms."""
+    policy = ("-e", "amdgpu_driver_policy=dkms")
+    tags = ("--tags", "amdgpu_driver")
+    return kit("site.yml", "-i", str(lab.inventory_path), "-l", host, "--json", *policy, *tags, *more)
+
+
+@pytest.fixture(scope="module")
+def rotten_apt(lab: Lab, light_hosts: list[str]) -> str:
+    """A host whose key has expired, whose pin is gone, with sources of others beside."""
+    expired = (cache_dir() / "services" / "keys" / "amd-expired.gpg").read_bytes()
+    planted = (
+        f"echo {base64.b64encode(expired).decode()} | base64 -d > {EXPIRED}; rm {PIN};"
+        f"printf '%b' {shlex.quote(FOREIGN)} > {FOREIGN_FILE}"
+    )
+    assert lab.exec("it-dkms", ["sudo", "sh", "-c", planted]).rc == 0
+    return "it-dkms"
+
+
+def test_doctor_tells_what_is_wrong_with_apt(lab: Lab, rotten_apt: str) -> None:
+    ran = kit("doctor", "-i", str(lab.inventory_path), "-l", rotten_apt, "--json")
+    host = host_of(ran, rotten_apt)
+    findings = {item["id"]: item["found"] for item in host["findings"]}
+    assert "has expired" in findings["apt-key-unusable"]
+    assert "no pin prefers" in findings["apt-pin-missing"]
+    key = next(key for key in host["facts"]["keys"] if key["path"] == EXPIRED)
+    assert key["state"] == "expired" and key["expires"] < time.time()
+    assert len([entry for entry in host["facts"]["apt"] if entry["file"] == FOREIGN_FILE]) == 3
+    assert host["facts"]["boot_loader"]["default"] == "6.14.0-37-generic"
+    assert host["facts"]["gpu"][0]["support"] == "validated"
+
+
+@pytest.mark.parametrize(
+    ("more", "told", "remedy"),
+    [
+        # A folder that the server answers with 404.
+        (("30.30.2", "true"), "amdgpu/30.30.2/ubuntu/dists/noble/InRelease", "no such version"),
+        # One whose driver does not build on the kernel that stays.
+        (("30.10", "true"), "does not build", "amdgpu_driver_repo_version"),
+    ],
+    ids=["404", "broken-build"],
+)
+def test_what_cannot_work_is_refused_and_leaves_every_file(
+    lab: Lab, rotten_apt: str, more: tuple[str, str], told: str, remedy: str
+) -> None:
+    before = lab.exec(rotten_apt, APT_FILES).stdout
+    version, exact = more
+    wish = (f"amdgpu_driver_repo_version={version}", f"amdgpu_driver_repo_exact={exact}")
+    extra = ("kernel_source=keep",) if told == "does not build" else ()
+    ran = driver_run(lab, rotten_apt, *(word for value in (*wish, *extra) for word in ("-e", value)))
+    host = host_of(ran, rotten_apt)
+    assert (ran.rc, host["changed"]) == (1, [])
+    assert told in host["failure"]["message"]
+    assert remedy in host["failure"]["remedy"]
+    assert lab.exec(rotten_apt, APT_FILES).stdout == before
+
+
+def test_dkms_policy_switches_the_repository_and_proves_the_driver(lab: Lab, rotten_apt: str) -> None:
     run = (
         "site.yml",
         "-i",
@@ -55,10 +128,18 @@ def test_dkms_policy_switches_the_repository_and_proves_the_driver(lab: Lab, lig
     host = host_of(ran, "it-dkms")
     assert (ran.rc, host["failure"]) == (0, None)
     assert changed(host) == changed(host_of(predicted, "it-dkms"))
+    # The key was fetched again and the pin written; what is others' is what it was.
+    assert {
+        ("amdgpu_driver", f"apt key {EXPIRED}", "refresh"),
+        ("amdgpu_driver", "apt pin repo.radeon.com", "write"),
+    } <= changed(host)
+    assert lab.exec("it-dkms", ["cat", FOREIGN_FILE]).stdout == FOREIGN.replace("\\t", "\t")
+    policy = lab.exec("it-dkms", ["apt-cache", "policy", "rocminfo"]).stdout
+    assert "Candidate: 1.0.0" in policy, "the pin lets AMD's repository win by priority, not by version"
     source = lab.exec("it-dkms", ["cat", "/etc/apt/sources.list.d/amdgpu.list"]).stdout
     assert "amdgpu/31.20/ubuntu noble main" in source
-    # Commented lines stay as they are.
-    assert not [line for line in source.splitlines() if "30.30" in line and not line.startswith("#")]
+    # A commented line stays as it is.
+    assert [line for line in source.splitlines() if "30.30" in line] == [source.splitlines()[1]]
     versions = lab.exec(
         "it-dkms", ["dpkg-query", "-W", "-f", "${Version}\n", "amdgpu-dkms", "amdgpu-dkms-firmware"]
     )
@@ -70,6 +151,59 @@ def test_dkms_policy_switches_the_repository_and_proves_the_driver(lab: Lab, lig
     ]
     again = kit(*run)
     assert (again.rc, host_of(again, "it-dkms")["changed"]) == (0, [])
+
+
+def test_a_driver_that_only_waits_is_purged_without_a_reboot(lab: Lab, light_hosts: list[str]) -> None:
+    name, before = "it-inactive", boot_id(lab, "it-inactive")
+    run = ("site.yml", "-i", str(lab.inventory_path), "-l", name, "--json")
+    # The layers that a driver touches; gpu_memory would ask for a boot of its own.
+    layers = ("--tags", "amdgpu_driver,kernel,activate")
+    ran = kit(*run, *layers)
+    host = host_of(ran, name)
+    assert (ran.rc, host["failure"], host["rebooted"]) == (0, None, False)
+    assert ("amdgpu_driver", "package amdgpu-dkms", "purge") in changed(host)
+    assert ("activate", "initramfs", "rebuild") in changed(host)
+    assert boot_id(lab, name) == before
+    assert [(gpu["driver"], gpu["cwsr"]) for gpu in host["gpu"]] == [("in-tree", "ok")]
+    gone = "ls -d /var/lib/dkms/amdgpu /lib/firmware/updates/amdgpu /lib/modules/*/updates/dkms/amdgpu.ko*"
+    assert lab.exec(name, ["sh", "-c", f"{gone} 2>/dev/null"]).stdout == ""
+    again = kit(*run, *layers)
+    assert (again.rc, host_of(again, name)["changed"]) == (0, [])
+
+
+OTHERS = {  # host: profile, and what each GPU must be told as, the serving one first
+    "it-point": ("strix-point", [("gfx1150", "gfx1150", True, 16, 5578752, 8192)]),
+    "it-xtx": ("rdna3-7900xtx", [("gfx1100", "gfx110X", False, 96, 46047232, 40960)]),
+    "it-xt": ("rdna4-9070xt", [("gfx1201", "gfx120X", False, 64, 30699520, 28672)]),
+    "it-hybrid": (
+        "hybrid",
+        [("gfx1100", "gfx110X", False, 96, 46047232, 40960), ("gfx1150", "gfx1150", True, 16, 5578752, 8192)],
+    ),
+}
+
+
+def test_other_gpus_are_told_apart(lab: Lab) -> None:
+    lab.up_all({name: profile for name, (profile, _gpus) in OTHERS.items()}, "light")
+    ran = kit("doctor", "-i", str(lab.inventory_path), "-l", ",".join(OTHERS), "--json")
+    for name, (_profile, gpus) in OTHERS.items():
+        host = host_of(ran, name)
+        seen = [
+            (
+                *(gpu[key] for key in ("gfx", "family", "apu", "cu_count", "cwsr_size", "ctl_stack_size")),
+                gpu["cwsr"],
+                gpu["support"],
+            )
+            for gpu in host["facts"]["gpu"]
+        ]
+        assert seen == [(*gpu, "ok", "published") for gpu in gpus], name
+        assert host["decision"]["release"]["family"] == gpus[0][1]
+        assert host["decision"]["driver"] == {
+            "policy": "intree",
+            "origin": "in-tree",
+            "state": "in-tree-good",
+        }
+        mixed = "gpu-families-mixed" in {item["id"] for item in host["findings"]}
+        assert mixed is (len(gpus) > 1)
 
 
 ZSTD = "sed -i '/^Package: zstd$/,/^$/s/^Status: .*/Status: install ok"

@@ -3,18 +3,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import jsonschema
 import pytest
 from driver_box import Box, menu_id
-from trees import GOOD_KERNEL, OLD_KERNEL, PIN, Tree, dirty, strix_halo
+from trees import GOOD_KERNEL, OLD_KERNEL, PIN, Tree, bare, dirty, strix_halo
 
 from lemonade_deploy.domain import boot_facts, firmware_facts, grub, modprobe_conf, service_user
 from lemonade_deploy.domain.facts import read_facts
 
+ROOT = Path(__file__).parents[2]
 EFI = "/sys/firmware/efi/efivars/{}-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
 
 
@@ -155,3 +158,11 @@ def test_the_report_names_what_the_box_has(tmp_path: Path) -> None:
         "gtt",
     )
     assert set(names) | {"expected_cwsr_size", "expected_ctl_stack_size", "mes_firmware"} <= set(gpu)
+
+
+def test_facts_have_the_form_that_doctor_promises(tmp_path: Path) -> None:
+    schema = json.loads((ROOT / "lemonade_deploy" / "schema" / "doctor.json").read_text(encoding="utf-8"))
+    wanted = {**schema["$defs"]["facts"], "$defs": schema["$defs"]}
+    for number, build in enumerate((strix_halo, dirty, bare)):
+        public = json.loads(json.dumps(read_facts(build(tmp_path / str(number)).host).public()))
+        jsonschema.validate(public, wanted)
