@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -22,7 +23,8 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         variables = task_vars or {}
         first = self._module("prepare", variables)
-        if first.get("failed") and first.get("trial") and not self._task.check_mode and self._may_reboot(first):
+        unproven = first.get("failed") and first.get("trial")  # an earlier run began the trial
+        if unproven and not self._task.check_mode and self._may_reboot(first):
             return {**self._back(first, variables), "changed": True, "rebooted": True}
         if first.get("failed") or not first.get("reboot"):
             return first
@@ -45,13 +47,26 @@ class ActionModule(ActionBase):
         failure = self._reboot(variables, patience)
         if failure:
             return _failed(failure, changes, first)
-        last = self._module("prove", variables)
+        last = self._prove(first, variables)
         if last.get("boot_id") == first["boot_id"]:
             return _failed("the host says it was rebooted, but runs the same boot", changes, last)
         if last.get("failed") and last.get("trial"):
             last = self._back(last, variables)
         last["changes"] = [*changes, *last.get("changes", [])]
         return {**last, "changed": True, "rebooted": True, "reboot": first["reboot"]}
+
+    def _prove(self, first: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        """The module's second part; a trial that reboots the host under it is asked again afterwards."""
+        try:
+            return self._module("prove", variables)
+        except AnsibleConnectionFailure:
+            if not first.get("trial"):
+                raise
+        self._plugin("ansible.builtin.wait_for_connection", {"timeout": self._timeout()}, variables)
+        return self._module("prove", variables)
+
+    def _timeout(self) -> int:
+        return int(self._task.args.get("reboot_timeout", 900))
 
     def _back(self, unproven: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         """Boot the old kernel again instead of one that came up and was not proven; tells both."""
@@ -92,13 +107,19 @@ class ActionModule(ActionBase):
 
     def _reboot(self, variables: dict[str, Any], patience: int) -> str:
         """Reboot by ansible.builtin.reboot; why it failed, or "". *patience*: seconds beside the timeout."""
-        task = self._task.copy()
-        task.args = {
-            "reboot_timeout": int(self._task.args.get("reboot_timeout", 900)) + patience,
+        arguments = {
+            "reboot_timeout": self._timeout() + patience,
             "msg": "lemonade-deploy: reboot into the wanted kernel and driver",
         }
+        result = self._plugin("ansible.builtin.reboot", arguments, variables)
+        return str(result.get("msg", "the reboot failed")) if result.get("failed") else ""
+
+    def _plugin(self, name: str, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        """Another action plugin's result, as if it were this task."""
+        task = self._task.copy()
+        task.args = arguments
         action = self._shared_loader_obj.action_loader.get(
-            "ansible.builtin.reboot",
+            name,
             task=task,
             connection=self._connection,
             play_context=self._play_context,
@@ -106,8 +127,8 @@ class ActionModule(ActionBase):
             templar=self._templar,
             shared_loader_obj=self._shared_loader_obj,
         )
-        result = action.run(task_vars=variables)
-        return str(result.get("msg", "the reboot failed")) if result.get("failed") else ""
+        result: dict[str, Any] = action.run(task_vars=variables)
+        return result
 
 
 def _failed(message: str, changes: list[dict[str, str]], last: dict[str, Any]) -> dict[str, Any]:

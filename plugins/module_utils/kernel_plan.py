@@ -17,6 +17,7 @@ from . import (
     apt,
     boot_gate,
     disk,
+    dpkg,
     grub,
     initramfs,
     kernel_hold,
@@ -168,12 +169,25 @@ def install(host: Host, wish: KernelWish, state: KernelState) -> None:
             extra = _existing(host, [f"linux-modules-extra-{wish.release}"])
             if extra:
                 apt.apt_get(host, "install", *extra, path=path)
+        _put_back(host, wish.release, path)
     if wish.release not in initramfs.installed_kernels(host):
         told = f" (apt update: {'; '.join(errors)})" if errors else ""
         raise Refused(
             f"{', '.join(packages)} did not bring kernel {wish.release}{told}",
             "see `apt-cache policy` of these packages; the archive may have moved on: run again",
         )
+
+
+def _put_back(host: Host, release: str, path: str) -> None:
+    """A kernel whose package is installed and whose files are gone is not brought by installing it."""
+    if release in initramfs.installed_kernels(host):
+        return
+    known = dpkg.packages(host)
+    kinds = ("image", "image-unsigned", "modules", "modules-extra")
+    names = [f"linux-{kind}-{release}" for kind in kinds]
+    there = [name for name in names if name in known and known[name].installed]
+    if there:
+        apt.apt_get(host, "--reinstall", "install", *there, path=path)
 
 
 def _existing(host: Host, packages: Sequence[str]) -> list[str]:

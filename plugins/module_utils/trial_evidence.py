@@ -11,7 +11,7 @@ import os
 import re
 
 from . import grub, initramfs, paths, trial_units
-from .activation import Due, boot_id
+from .activation import MAX_TRIES, Due, boot_id
 from .host import Host
 
 PSTORE = "/var/lib/systemd/pstore"  # where systemd-pstore puts what firmware kept of a panic
@@ -23,7 +23,7 @@ _STAMP = re.compile(r"^(?:<\d+>)?(?:\[[ \d.]+\] *)?")
 def gather(host: Host, due: Due) -> list[str]:
     """What is known of the last try of ``due.kernel``, in words; the first line always stands."""
     release = due.kernel or ""
-    known = [f"kernel {release} was to be booted from boot {due.tried or '?'} (try {due.tries})"]
+    known = [f"try {due.tries} of {MAX_TRIES}, begun in boot {due.tried or '?'}"]
     if due.tried == boot_id(host):
         return [*known, "this is still that boot: the host was not rebooted"]
     untaken = _untaken(host)

@@ -178,7 +178,9 @@ class Activate:
         fallen = activate_steps.fallen(self.host, self.wish)
         if fallen is not None:
             self.fail(*fallen)
-        changes = self.prove_and_confirm(SETTLE_SECONDS, activation.load(self.host))
+        # What is waited for must not outlast the time that the kernel on trial is given.
+        patience = min(SETTLE_SECONDS, self.module.params["confirm_timeout"] // 4)
+        changes = self.prove_and_confirm(patience, activation.load(self.host))
         self.finish(changes, ())
 
     def back(self) -> None:
