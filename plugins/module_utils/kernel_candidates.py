@@ -179,12 +179,6 @@ def settled(candidates: Iterable[KernelCandidate]) -> bool:
     return any(c.forecast.verdict == kernels.FIXED and not _is_oem(c) for c in candidates)
 
 
-def with_mainline(candidates: Sequence[KernelCandidate], build: KernelCandidate) -> list[KernelCandidate]:
-    """*candidates* and a mainline *build*, which comes before OEM kernels of the same verdict."""
-    first = [candidate for candidate in candidates if not _is_oem(candidate)]
-    return [*first, build, *(candidate for candidate in candidates if candidate not in first)]
-
-
 def _debian(apt: Apt, question: Question, target: str, planned: AptSource | None) -> list[KernelCandidate]:
     """On Debian 13's own 6.12 KFD sees half of the memory (ROCm#6143), so backports come first."""
     own = list(_from_metas(apt, question._replace(source="auto")))

@@ -66,7 +66,7 @@ def search(
                     raise _unusable(error, settings) from error
                 problems = [*problems, mainline_candidates.explain(error)]
             else:
-                found = kernel_candidates.with_mainline(found, build)
+                found = [build, *found]  # what else there is, is OEM or not proven
     return found, problems
 
 

@@ -40,7 +40,9 @@ class Kernel(NamedTuple):
 
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(-rc\d+)?(.*)")
 _MAINLINE = re.compile(r"-\d{6}(rc\d+)?-\w+")
+# Ubuntu's numbers end in .0; openSUSE (6.19.0-1-default) and Arch's other kernels look alike.
 _UBUNTU = re.compile(r"-(\d{1,5})-([a-z][a-z0-9-]*)")
+_NOT_UBUNTU = ("default", "preempt", "lts", "cachyos", "hardened", "zen")
 # Debian's own flavours also end in -<abi>-<name> in old releases: 6.1.0-38-amd64.
 _DEBIAN = re.compile(r"(\+deb\d+|\+bpo)?.*-(amd64|cloud-amd64|rt-amd64)(-unsigned)?")
 # 6.12.0-124.8.1.el10_1.x86_64, 6.12.0-160000.5-default: a base version with years of backports on top.
@@ -61,7 +63,8 @@ def parse(release: str) -> Kernel | None:
         return Kernel(release, version, "debian", None, candidate)
     if _ENTERPRISE.fullmatch(rest):
         return Kernel(release, version, "enterprise", None, candidate)
-    if ubuntu := _UBUNTU.fullmatch(rest):
+    ubuntu = _UBUNTU.fullmatch(rest)
+    if ubuntu and version[2] == 0 and ubuntu[2] not in _NOT_UBUNTU:
         flavour = "oem" if ubuntu[2].startswith("oem") else "generic"
         return Kernel(release, version, flavour, int(ubuntu[1]), candidate)
     return Kernel(release, version, "other", None, candidate)

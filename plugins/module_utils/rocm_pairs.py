@@ -61,7 +61,7 @@ def column(kernel: Kernel) -> str:
 
 
 def _number(rocm: str) -> tuple[int, ...]:
-    numbers = [int(part) for part in rocm.split(".") if part.isdigit()]
+    numbers = [int(part) for part in rocm.split(".") if part.isdecimal()]
     return tuple([*numbers, 0, 0, 0][:3]) if numbers else ()
 
 

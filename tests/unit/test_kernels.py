@@ -28,7 +28,38 @@ TRIXIE = Distribution("debian", "13", "trixie")
         ("7.0.0-1005-oem", "gfx1151", "fixed"),
         ("6.17.0-20-generic", "gfx1151", "unproven"),
         ("6.17.0-14-generic", "gfx1151", "unproven"),
+        ("6.17.0-19-generic", "gfx1151", "unproven"),
+        ("6.17.0-29-generic", "gfx1151", "unproven"),
         ("6.17.0-22-generic", "gfx1151", "unproven"),
+        ("6.17.0-41-generic", "gfx1151", "unproven"),
+        ("6.17.0-1009-oem", "gfx1151", "unproven"),
+        ("6.17.0-1032-oem", "gfx1151", "unproven"),
+        ("6.14.0-1022-oem", "gfx1151", "fixed"),
+        ("6.11.0-1027-oem", "gfx1151", "bad"),
+        ("6.18.4-061804-generic", "gfx1151", "fixed"),
+        ("6.18.0-061800-generic", "gfx1151", "bad"),
+        ("6.19.0-061900-generic", "gfx1151", "fixed"),
+        ("6.12.64-061264-generic", "gfx1151", "fixed"),
+        ("6.12.63-061263-generic", "gfx1151", "bad"),
+        ("6.12.64+deb13-amd64", "gfx1151", "fixed"),
+        ("6.18.4-200.fc43.x86_64", "gfx1151", "fixed"),
+        ("6.18.4-arch1-1", "gfx1151", "fixed"),
+        ("6.18.5-1-default", "gfx1151", "fixed"),
+        ("6.19.0-1-default", "gfx1151", "fixed"),
+        ("6.18.3-2-cachyos", "gfx1151", "bad"),
+        ("6.12.70-1-lts", "gfx1151", "fixed"),
+        ("6.12.0-124.8.1.el10_1.x86_64", "gfx1151", "unproven"),
+        ("5.14.0-570.12.1.el9_6.x86_64", "gfx1151", "unproven"),
+        ("6.12.0-160000.5-default", "gfx1151", "unproven"),
+        ("6.12.0-160000.5-default", "gfx1150", "unproven"),
+        ("5.14.0-570.12.1.el9_6.x86_64", "gfx1201", "unproven"),
+        ("6.17.0-1018-oem", "gfx1150", "unproven"),
+        ("6.17.0-22-generic", "gfx1150", "unproven"),
+        ("7.0.0-31-generic", "gfx1150", "fixed"),
+        ("6.8.0-45-generic", "gfx1150", "bad"),
+        ("6.8.0-45-generic", "gfx1100", "fixed"),
+        ("6.8.0-45-generic", "gfx1103", "fixed"),
+        ("6.8.0-45-generic", "gfx1200", "bad"),
         ("6.17.0-1033-oem", "gfx1151", "unproven"),
         ("6.17.0-1008-oem", "gfx1151", "bad"),
         ("6.14.0-1018-oem", "gfx1151", "fixed"),
@@ -287,3 +318,24 @@ def test_dkms_versions_and_builds() -> None:
 )
 def test_kernels_each_dkms_builds_on(repository: str, kernel: tuple[int, int], expected: bool | None) -> None:
     assert driver_releases.builds_on(driver_releases.release(repository), kernel) is expected
+
+
+@pytest.mark.parametrize(
+    ("pin", "release", "meant"),
+    [
+        ("6.18.20", "6.18.20-061820-generic", True),
+        ("6.18.20-061820-generic", "6.18.20-061820-generic", True),
+        ("6.18.2", "6.18.20-061820-generic", False),
+        ("6.18", "6.18.0-061800-generic", True),
+        ("6.19", "6.19.0-061900rc2-generic", False),
+        ("7.1.8", "7.1.8+deb13-amd64", True),
+        ("6.18.9", "6.18.9-200.fc43.x86_64", True),
+        ("7.0.0", "7.0.0-31-generic", False),  # Ubuntu counts its builds
+        ("6.12.0", "6.12.0-124.8.1.el10_1.x86_64", False),
+        ("7.0.0-31-generic", "7.0.0-31-generic", True),
+        ("", "7.0.0-31-generic", False),
+    ],
+)
+def test_what_a_pin_means(pin: str, release: str, meant: bool) -> None:
+    kernel = kernels.parse(release)
+    assert kernel is not None and kernels.is_pin_of(pin, kernel) is meant
