@@ -78,6 +78,7 @@ FORMS: dict[str, Callable[[str], str]] = {
     "kernel_mainline_key_fingerprint": _fingerprint,
     "kernel_mainline_url": _PLACE,
     "kernel_version": _kernel,
+    "lemonade_server_binary": _form(r"/\S*[^/\s]", "is no absolute path of a file on the host"),
     "lemonade_server_deb_sha256": _form(r"[0-9a-fA-F]{64}", "is no SHA-256: 64 hexadecimal digits"),
     "lemonade_server_ppa": _form(r"[a-z0-9][a-z0-9.+-]*/[a-z0-9][a-z0-9.+-]*", "is not OWNER/NAME"),
     "lemonade_server_ppa_fingerprint": _fingerprint,
@@ -90,6 +91,7 @@ MAY_BE_EMPTY = frozenset(
     {
         "kernel_mainline_key",
         "kernel_version",
+        "lemonade_server_binary",
         "lemonade_server_deb_sha256",
         "lemonade_server_ppa_fingerprint",
         "vllm_rocm_depot_url",

@@ -17,6 +17,10 @@ from lemonade_deploy.specs import Specs, shape
 
 BIND_HOST = "lemonade_server_host"
 API_KEY = "lemonade_server_api_key"
+GENERATE = "lemonade_server_api_key_generate"
+
+
+_YES = ("true", "yes", "on", "1", "y", "t")  # as Ansible reads a boolean
 
 
 @dataclass(frozen=True)
@@ -95,15 +99,18 @@ def check_binding(host: str, values: Mapping[str, Variable]) -> str:
 
     *values* are the variables that count for *host* (extra variables included).
     """
-    bind, key = values.get(BIND_HOST), values.get(API_KEY)
+    bind, key, made = values.get(BIND_HOST), values.get(API_KEY), values.get(GENERATE)
     if bind is None or bind.kind != "plain" or _is_loopback(str(bind.value)):
+        return ""
+    if made is not None and (made.kind != "plain" or str(made.value).lower() in _YES):
         return ""
     if key is not None and (key.kind != "plain" or key.value):
         return ""
     where = f"{bind.place}: " if bind.place else ""
     return (
         f"{where}{BIND_HOST} {bind.value} (host {host}) is wider than loopback, and {API_KEY} is not set: "
-        f"anybody on the network could use the server. Set {API_KEY} (in a vault), or keep 127.0.0.1."
+        f"anybody on the network could use the server. Set {API_KEY} (in a vault) or {GENERATE}, "
+        "or keep 127.0.0.1."
     )
 
 

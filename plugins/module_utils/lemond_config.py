@@ -59,8 +59,9 @@ def check(settings: Settings, api_key: str) -> None:
         )
     if not is_loopback(settings.host) and not api_key:
         raise Refused(
-            f"lemonade_server_host {settings.host} opens lemond to the network, but no API key is set.",
-            "Set lemonade_server_api_key (in a vault), or bind to 127.0.0.1.",
+            f"lemonade_server_host {settings.host} opens the server to the network, but no API key is set.",
+            "Set lemonade_server_api_key (in a vault) or lemonade_server_api_key_generate, "
+            "or bind to 127.0.0.1.",
         )
 
 

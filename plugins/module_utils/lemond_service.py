@@ -21,6 +21,7 @@ from .systemd import UnitState
 
 LAYER = "lemonade_server"
 UNIT = "lemond.service"
+PROGRAM = "/usr/bin/lemond"
 USER = "lemonade"  # made by the package (sysusers)
 HF_HOME = "/var/cache/huggingface"
 # vLLM looks in $HF_HOME, lemond literally in $HOME/.cache/huggingface: one folder for both
@@ -90,14 +91,20 @@ def _belongs_to_service(host: Host, folder: str) -> bool:
         return False
 
 
-def plan(current: Current, desired: Desired, endpoint: str, give_way: Sequence[Change] = ()) -> list[Change]:
+def plan(
+    current: Current,
+    desired: Desired,
+    endpoint: str,
+    give_way: Sequence[Change] = (),
+    first: Sequence[Change] = (),
+) -> list[Change]:
     """What to do; the service is restarted only where one of its files changes, or is not running.
 
     Starting, enabling and restarting are one change: on a fresh host the package's scripts may or
     may not have enabled the unit, and a prediction must not depend on that. *give_way*: what stops
-    another daemon; it comes right before the start.
+    another daemon; it comes right before the start. *first*: what comes before all else.
     """
-    changes = _file_changes(current, desired)
+    changes = [*first, *_file_changes(current, desired)]
     if changes:
         # Written first: a run that dies between the files and the restart is taken up again.
         due = WriteFile(paths.LEMOND_RESTART_DUE, "")

@@ -149,8 +149,11 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.lemonade.deploy.plugins.module_utils import (
     daemon,
+    lemond_binary,
     lemond_config,
+    lemond_offline,
     lemond_service,
+    lemond_state,
     service_keys,
     systemd,
     vllm_service,
@@ -212,10 +215,17 @@ class Service:
         return vllm_service.plan(current, desired, self.endpoint, given["load_timeout"])
 
     def _plan_lemond(self) -> list[Change]:
+        binary = self._given["binary"]
+        if binary:
+            lemond_binary.check(self._host, binary)
+        if self._given["offline"]:
+            lemond_offline.check(self._host, self._given["models"])
         unit = self._given["unit"].rstrip("\n") + "\n"
         desired = lemond_service.Desired(unit, lemond_config.text(self.settings), self._secrets())
         give_way = [vllm_service.stop_and_remove()] if daemon.installed(self._host) == daemon.VLLM else []
-        return lemond_service.plan(lemond_service.read(self._host), desired, self.endpoint, give_way)
+        state = lemond_state.plan(self._host, binary or lemond_service.PROGRAM)
+        current = lemond_service.read(self._host)
+        return lemond_service.plan(current, desired, self.endpoint, give_way, first=state)
 
     def _secrets(self, vllm: bool = False) -> str:
         keys = ("LEMONADE_API_KEY", *(["VLLM_API_KEY"] if vllm else []))
