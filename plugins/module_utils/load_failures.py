@@ -33,8 +33,27 @@ SIGNATURES = (
         "Lower ctx_size, or give vLLM more with --kv-cache-memory-bytes in lemonade_server_vllm_args.",
     ),
     _signature(
+        "context-too-long",
+        r"max_model_len \(\d+\) is greater than the derived max_model_len",
+        "The context length is more than the model is made for",
+        "Lower ctx_size of this model in models_wanted.",
+    ),
+    _signature(
+        "aiter",
+        r"not supported with VLLM_ROCM_USE_AITER",
+        "AITER has no kernels for this GPU",
+        "Set VLLM_ROCM_USE_AITER: 0 in lemonade_server_environment.",
+    ),
+    _signature(
+        "not-permitted",
+        r"PermissionError: .*Permission denied: '/var/cache/|Permission denied: /var/cache/",
+        "The service may not write where models and caches belong (lemonade issue 3416)",
+        "Run the role lemonade_server: it gives /var/cache/huggingface to the service's user.",
+    ),
+    _signature(
         "gated",
-        r"401 Client Error|Client error '401|GatedRepoError|Access to model .* is restricted",
+        r"40[13] Client Error|Client error '40[13]|GatedRepoError|[Aa]ccess to model .* is restricted"
+        r"|Cannot access gated repo",
         "The model needs a Hugging Face token",
         "Accept its licence on huggingface.co and set lemonade_server_hf_token (in a vault).",
     ),
@@ -77,9 +96,16 @@ SIGNATURES = (
     ),
     _signature(
         "no-gpu-access",
-        r"hipErrorNoDevice|No HIP GPUs are available|invalid device ordinal|AMDSMI_STATUS",
+        r"hipErrorNoDevice|No HIP GPUs are available|AMDSMI_STATUS",
         "vLLM cannot open the GPU",
         "Check that /dev/kfd is there and that lemond runs with the groups render and video.",
+    ),
+    _signature(
+        "invalid-device",
+        r"invalid device ordinal|hipErrorInvalidDevice",
+        "vLLM asks for a GPU that its environment hides (vllm-rocm#3)",
+        "Take HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES out of lemonade_server_environment and "
+        "/etc/default/lemond, or set only one of them.",
     ),
     _signature(
         "page-fault",
@@ -89,7 +115,8 @@ SIGNATURES = (
     ),
     _signature(
         "out-of-memory",
-        r"OutOfMemoryError|out of memory|Cannot allocate memory|hipErrorOutOfMemory",
+        r"OutOfMemoryError|out of memory|Cannot allocate memory|hipErrorOutOfMemory"
+        r"|No available memory for the cache blocks|is less than desired GPU memory utilization",
         "There is not enough memory for the model",
         "Choose a smaller model or ctx_size, raise gpu_memory_gtt_gib, or free memory.",
     ),
@@ -113,13 +140,14 @@ SIGNATURES = (
     ),
     _signature(
         "tool-parser",
-        r"tool[ -]call[ -]parser.*(invalid|not found|unknown)|invalid tool call parser",
+        r"tool[ -]call[ -]parser.*(invalid|not found|unknown)|invalid tool call parser"
+        r"|[Tt]ool parser '[^']*' not found|tool_parser:'[^']*' which has not been registered",
         "This bundle's vLLM does not know the tool call parser that lemond asks for",
         "Choose another vllm_rocm_release.",
     ),
     _signature(
         "broken-weights",
-        r"SafetensorError|Error while deserializing header|MetadataIncompleteBuffer",
+        r"SafetensorError|Error while deserializing header|MetadataIncompleteBuffer|incomplete metadata",
         "The model's weights are damaged or incomplete",
         "Delete the model (`lemonade delete NAME`) and run the role models again.",
     ),

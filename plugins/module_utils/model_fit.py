@@ -23,6 +23,8 @@ from .refusal import Refused
 # lemond passes it on consumer GPUs unless the user gives a size of his own (vllm_server.cpp:411-493).
 LEMOND_KV_CACHE = "4G"
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+# Keys of config.json that speak of layers with another cache, or none.
+_ODD_LAYERS = ("sliding_window", "linear_num_key_heads", "kv_lora_rank", "ssm_cfg", "attn_layer_period")
 _ELEMENT = 2  # bytes: the cache holds fp16 or bf16 unless --kv-cache-dtype says otherwise
 
 
@@ -85,15 +87,8 @@ def kv_cache_bytes(given: Mapping[str, str]) -> int | None:
 def kv_bytes_per_token(config: Mapping[str, Any]) -> int | None:
     """Bytes of KV cache a token needs; None for models whose layers are not all of the same plain kind."""
     text = {**config, **(config.get("text_config") or {})}
-    odd = (
-        "layer_types",
-        "sliding_window",
-        "linear_num_key_heads",
-        "kv_lora_rank",
-        "ssm_cfg",
-        "attn_layer_period",
-    )
-    if any(text.get(name) for name in odd):
+    other_kinds = set(text.get("layer_types") or ()) - {"full_attention"}
+    if other_kinds or any(text.get(name) for name in _ODD_LAYERS):
         return None
     layers, heads = text.get("num_hidden_layers"), text.get("num_attention_heads")
     wide = text.get("head_dim") or (text.get("hidden_size") or 0) // (heads or 1)

@@ -72,7 +72,33 @@ NOT_FOUND = engine(
         (engine("torch.AcceleratorError: HIP error: hipErrorInvalidImage"), "invalid-image"),
         (engine("RuntimeError: No HIP GPUs are available"), "no-gpu-access"),
         (engine("torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB."), "out-of-memory"),
-        (engine("RuntimeError: HIP error: invalid device ordinal"), "no-gpu-access"),
+        (engine("RuntimeError: HIP error: invalid device ordinal"), "invalid-device"),
+        (engine("RuntimeError: AMDSMI_STATUS_FILE_ERROR"), "no-gpu-access"),
+        (engine("ValueError: No available memory for the cache blocks. Try increasing"), "out-of-memory"),
+        (
+            engine(
+                "KeyError: \"Tool parser 'qwen9' not found.\"",
+                "TypeError: Error: --enable-auto-tool-choice requires tool_parser:'qwen9' which has not been "
+                "registered",
+            ),
+            "tool-parser",
+        ),
+        (
+            engine(
+                "  Value error, User-specified max_model_len (99999) is greater than the derived max_model_len "
+                "(max_position_embeddings=8192 or model_max_length=None in model's config.json)."
+            ),
+            "context-too-long",
+        ),
+        (
+            engine("huggingface_hub.errors.GatedRepoError: 403 Client Error. Cannot access gated repo"),
+            "gated",
+        ),
+        (
+            engine("PermissionError: [Errno 13] Permission denied: '/var/cache/huggingface/hub'"),
+            "not-permitted",
+        ),
+        (engine("Exception: GPU archs ['gfx1151'] not supported with VLLM_ROCM_USE_AITER: 1"), "aiter"),
         (engine("Memory access fault by GPU node-1 (Agent handle: 0x5) on address 0x7f."), "page-fault"),
         (engine("huggingface_hub.errors.GatedRepoError: 401 Client Error."), "gated"),
         (
