@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from . import dkms_kernels, driver_releases, memory, releases, rocm_pairs, states
-from .driver_choice import INTREE, Driver, Repository, Wishes, choose_driver, choose_repository
+from .driver_choice import (
+    INTREE,
+    Driver,
+    Repository,
+    Wishes,
+    choose_driver,
+    choose_repository,
+    demand_backend,
+)
 from .facts import Facts
 from .gpus import Gpu
 from .kernel_choice import KernelCandidate
@@ -83,6 +91,7 @@ def decide(
             f"Nothing was changed. {states.remedy_unknown(facts)}",
             states.UNKNOWN,
         )
+    demand_backend(facts, driver)
     kernel, why_kernel = choose_kernel(facts, wishes, candidates, problems)
     try:
         base = releases.base_for(wishes.release, serving.family)

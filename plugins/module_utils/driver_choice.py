@@ -6,9 +6,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from . import amdgpu_module as kernel_module
-from . import apt_sources, driver_releases, states
+from . import apt_sources, driver_releases, own_commands, states
 from .facts import Facts
 from .kernel_choice import Mainline
+from .refusal import Refused
 
 INTREE = "intree"
 DKMS = "dkms"
@@ -77,3 +78,29 @@ def driver_release(facts: Facts, repository: Repository | None) -> driver_releas
     versions = [v for v in map(apt_sources.version, facts.apt.drivers) if v is not None]
     later = [v for v in versions if driver_releases.satisfies(v, repository.version, repository.exact)]
     return driver_releases.release(min(later, key=driver_releases.key) if later else repository.version)
+
+
+# States in which a wanted driver is there already, so that no package has to change.
+_NOTHING_TO_CHANGE = {
+    INTREE: (states.IN_TREE_GOOD, states.IN_TREE_OLD, states.DARK),
+    DKMS: (states.DKMS_GOOD,),
+}
+
+
+def demand_backend(facts: Facts, driver: Driver) -> None:
+    """Refuse a change of packages where the kit has none of the distribution's tools. Raises Refused."""
+    ready = driver.state in _NOTHING_TO_CHANGE[driver.policy] and not (driver.policy == INTREE and facts.dkms)
+    if facts.distribution.apt or ready:
+        return
+    name = facts.distribution.name
+    if driver.policy == INTREE:
+        remedy = f"Run: {own_commands.remove_dkms(facts.distribution)}"
+    else:
+        remedy = (
+            f"Install AMD's driver for {name} by its own instructions, or use amdgpu_driver_policy intree."
+        )
+    raise Refused(
+        f"The {driver.origin} driver is wanted, the driver's state is {driver.state}, and {name} has no apt "
+        "that this kit could change its packages with.",
+        remedy,
+    )
