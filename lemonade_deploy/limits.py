@@ -83,6 +83,8 @@ FORMS: dict[str, Callable[[str], str]] = {
     "lemonade_server_ppa": _form(r"[a-z0-9][a-z0-9.+-]*/[a-z0-9][a-z0-9.+-]*", "is not OWNER/NAME"),
     "lemonade_server_ppa_fingerprint": _fingerprint,
     "lemonade_server_ppa_url": _URL,
+    "models_folder": _form(r"/\S*", "is no absolute path on the host"),
+    "models_hub_url": _URL,
     "vllm_rocm_base_url": _URL,
     "vllm_rocm_depot_url": _URL,
     "vllm_rocm_release": _release,
@@ -94,6 +96,7 @@ MAY_BE_EMPTY = frozenset(
         "lemonade_server_binary",
         "lemonade_server_deb_sha256",
         "lemonade_server_ppa_fingerprint",
+        "models_folder",
         "vllm_rocm_depot_url",
         "vllm_rocm_release",
     }
