@@ -44,6 +44,10 @@ options:
     description: A lemond on the host that the unit runs instead of the package's; empty for the package's.
     type: str
     default: ""
+  watchdog:
+    description: A timer that restarts the daemon where it runs, has answered, and answers no more.
+    type: bool
+    default: true
   host:
     description: Address to bind to. Anything but loopback needs O(api_key).
     type: str
@@ -157,6 +161,7 @@ from ansible_collections.lemonade.deploy.plugins.module_utils import (
     service_keys,
     systemd,
     vllm_service,
+    watchdog,
 )
 from ansible_collections.lemonade.deploy.plugins.module_utils.change import Change
 from ansible_collections.lemonade.deploy.plugins.module_utils.host import Host
@@ -170,6 +175,7 @@ ARGUMENTS: dict[str, Any] = {
     "offline": {"type": "bool", "default": False},
     "load_timeout": {"type": "int", "default": 1800},
     "binary": {"type": "str", "default": ""},
+    "watchdog": {"type": "bool", "default": True},
     "host": {"type": "str", "default": "127.0.0.1"},
     "port": {"type": "int", "default": 13305},
     "ctx_size": {"type": "int", "default": 4096},
@@ -202,7 +208,11 @@ class Service:
         """All changes. Raises Refused."""
         lemond_config.check(self.settings, self.api_key)
         lemond_config.check_unit(self._given["unit"])
-        return self._plan_vllm() if self._given["daemon"] == daemon.VLLM else self._plan_lemond()
+        vllm = self._given["daemon"] == daemon.VLLM
+        changes = self._plan_vllm() if vllm else self._plan_lemond()
+        url = self.endpoint + ("/health" if vllm else "/live")
+        unit = daemon.UNITS[self._given["daemon"]]
+        return changes + watchdog.plan(self._host, self._given["watchdog"], unit, url)
 
     def _plan_vllm(self) -> list[Change]:
         given = self._given
