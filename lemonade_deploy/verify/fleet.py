@@ -154,6 +154,8 @@ class _Asking:
         began, verdict = time.monotonic(), self._verdict
         self._worker("", "")
         for step in (steps.RESTART, steps.REBOOT) if disruptive else ():
+            if verdict.absent or verdict.unreachable:
+                break
             if verdict.status != "ok":
                 verdict.tests.append(
                     TestResult(

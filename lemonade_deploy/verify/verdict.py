@@ -53,7 +53,7 @@ class Verdict:
         """One of ok, failed, unreachable. A host without any result has failed."""
         if self.unreachable:
             return "unreachable"
-        good = self.tests and not any(test.bad for test in self.tests)
+        good = self.tests and not self.absent and not any(test.bad for test in self.tests)
         return "ok" if good else "failed"
 
     @property

@@ -68,6 +68,24 @@ def test_a_long_step_gives_signs_of_life_with_its_limit() -> None:
     assert stream.getvalue().count("models: load: 0:00 of at most 30:00") >= 2
 
 
+def test_a_task_tells_how_far_it_is() -> None:
+    display, stream = plain()
+    with display:
+        take = collector(display)
+        take({"event": "verbose", "stdout": "[PROGRESS] halo-1 too early\n"})  # no step to belong to
+        take(event("runner_on_start"))
+        take({"event": "verbose", "stdout": "[PROGRESS] halo-1 a.safetensors: 1.00 of 2.00 GB\n"})
+        take({"event": "verbose", "stdout": "[PROGRESS] halo-9 nobody\n"})
+    assert "halo-1  models: a.safetensors: 1.00 of 2.00 GB" in stream.getvalue()
+    assert "PROGRESS" not in stream.getvalue() and "too early" not in stream.getvalue()
+    assert "[PROGRESS]" not in "".join(take.output)
+    console = Console(file=io.StringIO(), width=80)
+    live = LiveDisplay(Console(file=io.StringIO(), force_terminal=True, width=80, height=10))
+    live.watch(take.hosts.values())
+    console.print(live._draw())
+    assert "1.00 of 2.00 GB" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
 def test_a_plan_is_not_shown_twice() -> None:
     display, stream = plain()
     with display:

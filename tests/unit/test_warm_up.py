@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The unit that makes a model warm again: what is planned, and what its script does, run for real."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lemonade_deploy.domain import paths, warm_up
+from lemonade_deploy.domain.host import Host
+
+LINK = f"/etc/systemd/system/lemond.service.wants/{warm_up.UNIT}"
+
+
+def test_once_set_up_there_is_nothing_to_do(tmp_path: Path) -> None:
+    host = Host(str(tmp_path))
+    (change,) = warm_up.plan(host, "user.A", 1800)
+    assert (change.layer, change.action) == ("models", "set up")
+    for operation in change.operations[:3]:
+        operation.apply(host)
+    host.write(LINK, "")
+    assert warm_up.plan(host, "user.A", 1800) == []
+    assert len(warm_up.plan(host, "user.B", 1800)) == 1
+    assert Path(host.path(warm_up.SCRIPT_FILE)).stat().st_mode & 0o111
+    unit = host.read(warm_up.UNIT_FILE) or ""
+    assert "PartOf=lemond.service" in unit and "WantedBy=lemond.service" in unit
+    assert f"EnvironmentFile=-{paths.LEMOND_SECRETS}" in unit
+
+
+class Lemond(BaseHTTPRequestHandler):
+    """Answers as lemond does; ``loads`` are the models that were asked for, with the key."""
+
+    loaded: list[Any] = []  # noqa: RUF012  set anew by each test
+    loads: list[tuple[str, str]] = []  # noqa: RUF012
+    status = 200
+
+    def do_GET(self) -> None:
+        self._say(200, {"status": "ok", "all_models_loaded": self.loaded})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.loads.append((body["model_name"], self.headers.get("Authorization", "")))
+        self._say(self.status, {"error": {"message": "no room"}} if self.status != 200 else {})
+
+    def _say(self, status: int, told: Any) -> None:
+        data = json.dumps(told).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[ThreadingHTTPServer]:
+    Lemond.loaded, Lemond.loads, Lemond.status = [], [], 200
+    found = ThreadingHTTPServer(("127.0.0.1", 0), Lemond)
+    threading.Thread(target=found.serve_forever, args=(0.02,), daemon=True).start()
+    yield found
+    found.shutdown()
+    found.server_close()
+
+
+def run(folder: Path, port: int) -> subprocess.CompletedProcess[str]:
+    """The script, with its files below *folder*."""
+    (folder / "defaults.json").write_text(json.dumps({"host": "0.0.0.0", "port": port}))
+    (folder / "model").write_text("user.A\n")
+    script = warm_up.script(60).replace(paths.LEMOND_DEFAULTS, str(folder / "defaults.json"))
+    script = script.replace(warm_up.MODEL_FILE, str(folder / "model")).replace("+ 60\n", "+ 1\n")
+    return subprocess.run(
+        [sys.executable, "-I", "-"],
+        input=script,
+        env={"LEMONADE_API_KEY": "the-key"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_the_script_loads_with_the_key(tmp_path: Path, server: ThreadingHTTPServer) -> None:
+    done = run(tmp_path, server.server_address[1])
+    assert done.returncode == 0, done.stderr
+    assert Lemond.loads == [("user.A", "Bearer the-key")]
+    assert "the-key" not in done.stdout + done.stderr
+
+
+def test_a_loaded_model_is_left_alone(tmp_path: Path, server: ThreadingHTTPServer) -> None:
+    Lemond.loaded = [{"model_name": "B"}]
+    assert run(tmp_path, server.server_address[1]).returncode == 0
+    assert Lemond.loads == []
+
+
+def test_failures_are_told(tmp_path: Path, server: ThreadingHTTPServer) -> None:
+    Lemond.status = 500
+    done = run(tmp_path, server.server_address[1])
+    assert done.returncode == 1 and "user.A does not load" in done.stderr and "no room" in done.stderr
+    server.shutdown()
+    server.server_close()
+    done = run(tmp_path, server.server_address[1])
+    assert done.returncode == 1 and "does not answer" in done.stderr
