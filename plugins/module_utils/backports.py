@@ -3,7 +3,7 @@
 
 Ours is a file of its own, from the mirror that the host already uses and signed by Debian's own keyring.
 Backports are never taken by themselves (the archive's "NotAutomatic"): only the kernel's packages are asked
-for with the target release. Whoever removes the file stops getting updates of that kernel, nothing else.
+for with the target release. To undo, remove the kernel and then the file.
 """
 
 from __future__ import annotations
