@@ -175,11 +175,12 @@ def load(
             "A first load compiles kernels and can take many minutes: raise models_load_timeout.",
         ) from error
     if not answer.ok:
-        raise _load_failure(host, model, answer.error, began)
+        raise load_failure(host, model, answer.error, began)
     return Loaded(model.name, round(answer.seconds, 2), False)
 
 
-def _load_failure(host: Host, model: Wanted, said: str, began: float) -> Refused:
+def load_failure(host: Host, model: Wanted, said: str, began: float) -> Refused:
+    """Why a load failed that *began* then (seconds since 1970): by the log, else what lemond *said*."""
     diagnosis = lemond_log.diagnose(lemond_log.read(host, since=began))
     if diagnosis is None:
         return Refused(f"{model.name}: {said}.", "See `journalctl -u lemond -n 200`.")

@@ -75,6 +75,10 @@ class Models:
         fresh = {change.object for change in changes} | {f"model {name}" for name in self._given["fresh"]}
         if any(self._unseen(model) for model in self.wanted):
             model_plan.rescan(self._host, self._client, self.wanted)
+        first = self.wanted[0]
+        before = warm_up.await_end(self._host, self._given["load_timeout"])
+        if before and before.failed and not fresh and self._client.loaded(first.name) is None:
+            raise lemond_models.load_failure(self._host, first, "it does not load", before.began)
         bundle = engine.active_bundle(self._host)
         loaded = [
             lemond_models.load(
@@ -86,11 +90,14 @@ class Models:
                 f"model {model.name}" in fresh,
             )
             for model in reversed(self.wanted)
-            if model is self.wanted[0] or f"model {model.name}" in fresh
+            if model is first or f"model {model.name}" in fresh
         ]
+        seconds = None if loaded[-1].already else loaded[-1].seconds
+        if loaded[-1].already and before:
+            seconds = round(before.seconds, 2)  # the unit has just loaded it
         return {
             "models": [{"name": one.name, "load_seconds": one.seconds} for one in loaded],
-            "load_seconds": None if not loaded or loaded[-1].already else loaded[-1].seconds,
+            "load_seconds": seconds,
             "more": False,
         }
 

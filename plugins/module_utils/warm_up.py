@@ -6,6 +6,9 @@ lemond itself loads a model at the first request, and that one would wait for mi
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
+
 from . import paths
 from .change import Change, Command, WriteFile
 from .host import Host
@@ -104,6 +107,41 @@ def script(limit: int) -> str:
     """The script; ``limit`` in seconds is for one load."""
     text = _SCRIPT.replace("@DEFAULTS@", paths.LEMOND_DEFAULTS).replace("@MODEL@", MODEL_FILE)
     return text.replace("@WAIT@", str(WAIT)).replace("@LIMIT@", f"{limit:.1f}")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A load by the unit: when it began (seconds since 1970), how long it took (s), whether it failed."""
+
+    began: float
+    seconds: float
+    failed: bool
+
+
+def await_end(host: Host, timeout: float) -> Ended | None:
+    """Wait for a load that the unit is at; None where it is at none, or not done after *timeout* (s).
+
+    Who restarts lemond starts the unit. A load of our own beside it would only repeat what it tries.
+    """
+    told = _state(host)
+    if told.get("ActiveState") != "activating":
+        return None
+    until = time.monotonic() + timeout
+    while told.get("ActiveState") == "activating":
+        if time.monotonic() > until:
+            return None
+        time.sleep(0.3)
+        told = _state(host)
+    # systemd's clock is the kernel's monotonic one, in microseconds.
+    start, end = (int(told.get(f"ExecMain{name}TimestampMonotonic") or 0) / 1e6 for name in ("Start", "Exit"))
+    began = time.time() - (time.monotonic() - start)
+    return Ended(began, max(0.0, end - start), told.get("Result") != "success")
+
+
+def _state(host: Host) -> dict[str, str]:
+    names = "ActiveState,Result,ExecMainStartTimestampMonotonic,ExecMainExitTimestampMonotonic"
+    text = host.run(["systemctl", "show", "-p", names, UNIT]).stdout
+    return dict(line.partition("=")[::2] for line in text.splitlines())
 
 
 def plan(host: Host, model: str, limit: int) -> list[Change]:

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from lemonade_deploy.domain import paths, warm_up
-from lemonade_deploy.domain.host import Host
+from lemonade_deploy.domain.host import Completed, Host
 
 LINK = f"/etc/systemd/system/lemond.service.wants/{warm_up.UNIT}"
 
@@ -33,6 +34,32 @@ def test_once_set_up_there_is_nothing_to_do(tmp_path: Path) -> None:
     unit = host.read(warm_up.UNIT_FILE) or ""
     assert "PartOf=lemond.service" in unit and "WantedBy=lemond.service" in unit
     assert f"EnvironmentFile=-{paths.LEMOND_SECRETS}" in unit
+
+
+def systemd(*states: dict[str, Any]) -> Host:
+    """A host whose unit goes through *states*."""
+    left = iter(states)
+
+    def run(argv: Any, *_more: Any) -> Completed:
+        told = "\n".join(f"{key}={value}" for key, value in next(left).items())
+        return Completed(tuple(argv), 0, told, "")
+
+    return Host("/", run)
+
+
+def test_a_load_that_goes_on_is_waited_for() -> None:
+    assert warm_up.await_end(systemd({"ActiveState": "inactive"}), 5) is None
+    now = time.monotonic()
+    times = {
+        "ExecMainStartTimestampMonotonic": int((now - 9) * 1e6),
+        "ExecMainExitTimestampMonotonic": int((now - 2) * 1e6),
+    }
+    ended = warm_up.await_end(
+        systemd({"ActiveState": "activating"}, {"ActiveState": "failed", "Result": "exit-code", **times}), 5
+    )
+    assert ended and ended.failed and abs(ended.seconds - 7) < 0.1
+    assert abs(time.time() - 9 - ended.began) < 1
+    assert warm_up.await_end(systemd(*[{"ActiveState": "activating"}] * 9), 0.01) is None
 
 
 class Lemond(BaseHTTPRequestHandler):
