@@ -31,7 +31,9 @@ def load(path: Path) -> Any:
 
 
 def specs(role: str) -> dict[str, Any]:
-    return load(ROOT / "roles" / role / "meta" / "argument_specs.yml")["argument_specs"]["main"]["options"]
+    (entry,) = load(ROOT / "roles" / role / "meta" / "argument_specs.yml")["argument_specs"].values()
+    options: dict[str, Any] = entry["options"]
+    return options
 
 
 def defaults(role: str) -> dict[str, Any]:
@@ -70,8 +72,10 @@ def test_tasks_call_modules_by_their_full_name(role: str) -> None:
 
 def test_site_applies_the_layers_in_order() -> None:
     play = load(ROOT / "playbooks" / "site.yml")[0]
-    roles = [role["role"].removeprefix("lemonade.deploy.") for role in play["roles"]]
-    assert roles == ORDER
+    imported = [task["ansible.builtin.import_role"] for task in play["tasks"]]
+    names = [*(role["role"] for role in play["roles"]), *(role["name"] for role in imported)]
+    assert [name.removeprefix("lemonade.deploy.") for name in names] == ORDER
+    assert not any(role["rolespec_validate"] for role in imported), "preflight judges all variables"
 
 
 def argument_spec(module: str) -> dict[str, Any]:
