@@ -83,17 +83,17 @@ def service_errors(host: Host, count: int = 3) -> list[str]:
 
 
 def diagnose(messages: Sequence[str]) -> Diagnosis | None:
-    """The root line of a failed load: a known signature, else the first exception, else lemond's word."""
-    starts = [index for index, message in enumerate(messages) if _START in message]
-    attempt = messages[starts[-1] :] if starts else messages
-    engine = list(_engine_lines(attempt))
-    exceptions = [line for line in engine if _EXCEPTION.match(line) and not _GENERIC.search(line)]
-    for line in (*exceptions, *engine, *_failed_imports(attempt)):
-        signature = match(line)
-        if signature:
-            return Diagnosis(_shown(line), signature)
-    if exceptions:
-        return Diagnosis(_shown(exceptions[0]), None)
+    """The root line of a failed load: a known signature, else the first exception, else lemond's word.
+
+    The last try counts. Where its time ran out before it said why, the one before it tells.
+    """
+    starts = [index for index, message in enumerate(messages) if _START in message] or [0]
+    tries = [messages[at:end] for at, end in zip(starts, [*starts[1:], len(messages)], strict=True)]
+    for attempt in reversed(tries):
+        found = _said_why(attempt)
+        if found is not None:
+            return found
+    attempt = tries[-1]
     own = [hit["text"] for hit in map(_LEMOND.match, attempt) if hit and hit["level"] == "Error"]
     for line in own:
         signature = match(line)
@@ -102,6 +102,17 @@ def diagnose(messages: Sequence[str]) -> Diagnosis | None:
     if any(STILL_STARTING.pattern.search(line) for line in own) and not any(_DIED in m for m in attempt):
         return Diagnosis(_shown(_last_words(attempt) or own[0]), STILL_STARTING)
     return Diagnosis(_shown(own[0]), None) if own else None
+
+
+def _said_why(attempt: Sequence[str]) -> Diagnosis | None:
+    """What the engine itself said in a try."""
+    engine = list(_engine_lines(attempt))
+    exceptions = [line for line in engine if _EXCEPTION.match(line) and not _GENERIC.search(line)]
+    for line in (*exceptions, *engine, *_failed_imports(attempt)):
+        signature = match(line)
+        if signature:
+            return Diagnosis(_shown(line), signature)
+    return Diagnosis(_shown(exceptions[0]), None) if exceptions else None
 
 
 def _failed_imports(messages: Iterable[str]) -> Iterable[str]:

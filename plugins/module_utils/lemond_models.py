@@ -170,6 +170,10 @@ def load(
     try:
         answer = client.post("/v1/load", {"model_name": model.name}, timeout)
     except LemondUnreachable as error:
+        # lemond tries twice: the first try may have said why while the second one is still at it.
+        diagnosis = lemond_log.diagnose(lemond_log.read(host, since=began))
+        if diagnosis is not None and diagnosis.signature is not None:
+            raise load_failure(host, model, str(error), began) from error
         raise Refused(
             f"{model.name} was not loaded after {time.time() - began:.0f} s ({error}).",
             "A first load compiles kernels and can take many minutes: raise models_load_timeout.",

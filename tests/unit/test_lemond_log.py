@@ -184,6 +184,13 @@ def test_only_the_last_try_counts() -> None:
     assert diagnosis.line == "pkg.NewError: new"
 
 
+def test_a_last_try_that_ran_out_of_time_leaves_the_word_to_the_one_before() -> None:
+    journal = [*engine("ModuleNotFoundError: No module named 'ijson'"), START]
+    diagnosis = lemond_log.diagnose(journal)
+    assert diagnosis is not None and diagnosis.signature is not None
+    assert diagnosis.signature.id == "missing-python-module"
+
+
 def test_without_a_word_of_the_engine_lemond_is_quoted() -> None:
     diagnosis = lemond_log.diagnose([START, *END])
     assert diagnosis is not None
