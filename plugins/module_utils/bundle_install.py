@@ -19,7 +19,7 @@ from typing import Any
 
 from . import bundle, bundle_check, bundle_space
 from .bundle_fetch import Source, WrongDigest
-from .bundle_sources import DepotChunks, Place
+from .bundle_sources import DepotChunks, Place, knock
 from .fetch import FetchError, Policy
 from .gunzip import ArchiveError, inflate
 from .host import Host
@@ -104,8 +104,11 @@ def _unpacked(host: Host, order: Order, staging: str, stats: Stats) -> Manifest:
     began = time.monotonic()
     failed: list[Refused] = []
     try:
-        for place in order.sources():
+        *others, last = order.sources()
+        for place in (*others, last):
             try:
+                if place is not last:
+                    knock(order.release, place, order.policy)
                 manifest = _twice(host, order, place, staging, stats)
             except (FetchError, WrongDigest) as error:
                 failed.append(error)

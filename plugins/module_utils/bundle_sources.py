@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import depot_index, unzstd
 from .assets import asset_url
@@ -20,6 +20,7 @@ from .lock import Release
 from .module import Refused
 from .pump import ahead
 
+KNOCK = 10.0  # s that a place which is not the last one has for its first answer
 KINDS = ("depot", "mirrors", "upstream")
 
 
@@ -51,6 +52,18 @@ def places(
             "Set vllm_rocm_depot_url or vllm_rocm_mirrors, or add `upstream`.",
         )
     return chosen
+
+
+def knock(release: Release, place: Place, policy: Policy) -> None:
+    """Raise FetchError soon where *place* does not answer or lacks the release.
+
+    For places that another one stands in for: a full wait (minutes for a host that drops packets) is
+    for the last one.
+    """
+    hasty = replace(policy, attempts=min(policy.attempts, 2), timeout=min(policy.timeout, KNOCK))
+    url = asset_url(place.url, release.tag, release.assets[0].name)
+    if not Download(url, policy=hasty, token=place.token).exists():
+        raise FetchError(f"{url}: HTTP 404 Not Found.", status=404)
 
 
 class DepotChunks:

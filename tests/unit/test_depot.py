@@ -7,6 +7,7 @@ import dataclasses
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -196,6 +197,33 @@ def test_a_depot_that_is_away_leads_to_the_mirror_and_is_said(
     box.assert_whole(release)
     assert box.stats.source == f"mirror {server.url}"
     assert box.stats.notes[0].startswith(f"depot {NOWHERE} could not be used: ")
+
+
+@pytest.mark.parametrize("place", ["depot", "mirror"])
+def test_a_place_that_never_answers_is_passed_over_soon(
+    tmp_path: Path, server: Nasty, release: Release, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr(bundle_sources, "KNOCK", 0.2)
+    with socket.socket() as silent:  # it takes connections, and says nothing
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        box = box_of(tmp_path, Place(place, url, TOKEN), Place("upstream", server.url))
+        began = time.monotonic()
+        box.run(release)
+    assert time.monotonic() - began < POLICY.timeout
+    box.assert_whole(release)
+    assert f"{place} {url} could not be used: " in box.stats.notes[0]
+    assert "timed out" in box.stats.notes[0]
+
+
+def test_a_mirror_without_the_release_is_passed_over(tmp_path: Path, server: Nasty, release: Release) -> None:
+    with serving() as empty:
+        box = box_of(tmp_path, Place("mirror", empty.url), Place("upstream", server.url))
+        box.run(release)
+        assert "HTTP 404" in box.stats.notes[0]
+        assert len(empty.requests) == 1
+    box.assert_whole(release)
 
 
 def test_no_place_at_all_names_each(tmp_path: Path, release: Release) -> None:
