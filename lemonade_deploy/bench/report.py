@@ -75,7 +75,11 @@ def rates(model: Mapping[str, Any]) -> list[float]:
 def row(model: Mapping[str, Any]) -> Row:
     """The line of a model; a sample with two peaks shows no mean and no deviation."""
     summary = model["tokens_per_second"]
-    cells = [str(model["model"]), str(model["status"])]
+    failure = model["failure"]
+    cells = [
+        str(model["model"]),
+        f"{model['status']}: {failure['cause']}" if failure else str(model["status"]),
+    ]
     if summary is None:
         cells += ["-", "-", "-", "-"]
     else:

@@ -14,6 +14,7 @@ description:
   - Tokens are those of the answer's usage, never assumed. Each request differs, so no cached prefix helps.
   - A model that fails is returned with the cause that the engine's log tells; the others are measured all the
     same.
+  - Where vLLM itself is the daemon, a load is a start of its service.
   - Unloads what is loaded, and loads it again at the end. Requests of others disturb the numbers, and are
     disturbed.
   - Where it was stopped it goes on with the models that are not measured yet, as long as models, method,
@@ -117,8 +118,14 @@ bench:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.lemonade.deploy.plugins.module_utils import bench, bench_session, lemond_config
+from ansible_collections.lemonade.deploy.plugins.module_utils import (
+    bench,
+    bench_session,
+    daemon,
+    lemond_config,
+)
 from ansible_collections.lemonade.deploy.plugins.module_utils.bench_request import PROMPT
+from ansible_collections.lemonade.deploy.plugins.module_utils.bench_served import Served
 from ansible_collections.lemonade.deploy.plugins.module_utils.host import Host
 from ansible_collections.lemonade.deploy.plugins.module_utils.lemond_api import Lemond
 from ansible_collections.lemonade.deploy.plugins.module_utils.module import Refused, run_module
@@ -161,13 +168,15 @@ def main() -> None:
     host = Host()
     key = lemond_config.read_secret(host, "LEMONADE_API_KEY")
     client = Lemond(given["endpoint"] or lemond_config.read_endpoint(host), key)
+    if not given["endpoint"] and daemon.installed(host) == daemon.VLLM:
+        client = Served(host, key)
 
     def extra(_changes: list[Any]) -> dict[str, Any]:
         if module.check_mode:
             return {"bench": None}
         method = method_of(given)
         if not client.alive():
-            raise Refused(f"lemond does not answer at {client.endpoint}.", "Run site.yml first.")
+            raise Refused(f"Nothing answers at {client.endpoint}.", "Run site.yml first.")
         names = bench_session.chosen(client, given["models"], given["all"])
         measuring = bench.Bench(host, client, method, key)
         with bench_session.alone(host):

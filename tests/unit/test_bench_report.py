@@ -100,7 +100,7 @@ def test_outliers_are_named_by_their_run() -> None:
 
 def test_a_failure_stands_in_the_table_with_its_cause() -> None:
     row = report.row(BROKEN)
-    assert row.cells == ("Broken", "failed", "-", "-", "-", "-", "-")
+    assert row.cells == ("Broken", "failed: missing-library", "-", "-", "-", "-", "-")
     assert row.remarks == ("load failed: A library <b> is missing. Do.",)
 
 
