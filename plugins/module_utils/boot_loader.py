@@ -32,6 +32,7 @@ _BY_HAND = (
     "by hand: install the kernel with apt, boot it once{0}, see that `uname -r` and the GPU are right, "
     "make it the default, then run again with kernel_source: keep"
 )
+KIND = "boot-no-fallback"  # the finding
 MANUAL = "docs/kernel.md, 'By hand'"
 
 
@@ -44,9 +45,8 @@ def demand(host: Host) -> None:
 def _refused(found: str, how: str = "") -> Refused:
     once = f" ({how})" if how else ""
     remedy = _BY_HAND.format(once)
-    return Refused(
-        f"{found}: a kernel that does not work could not fall back by itself.", f"{remedy} ({MANUAL})."
-    )
+    told = f"{found}: a kernel that does not work could not fall back by itself."
+    return Refused(told, f"{remedy} ({MANUAL}).", KIND)
 
 
 def running_loader(host: Host) -> str:

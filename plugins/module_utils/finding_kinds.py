@@ -230,6 +230,19 @@ KINDS = (
         stops=True,
     ),
     Kind(
+        "boot-no-fallback",
+        ERROR,
+        "A new kernel is needed, and this host could not fall back from it: no GRUB, or it cannot write.",
+        "Install and try the kernel by hand (docs/kernel.md), then run with kernel_source: keep.",
+        stops=True,
+    ),
+    Kind(
+        "kernel-hold",
+        INFO,
+        "The kernel's metapackages are held; its security updates wait (a warning after 90 days).",
+        "Choose a newer kernel with kernel_version and run again, or set kernel_hold: false.",
+    ),
+    Kind(
         "reboot-pending",
         WARNING,
         "What is on the disk takes effect at the next boot only.",

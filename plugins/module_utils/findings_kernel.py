@@ -5,14 +5,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from . import kernels, rocm_pairs
+from . import kernels, paths, rocm_pairs
 from .decision import Decision
 from .facts import Facts
-from .findings import Finding, finding
-from .host import OSRELEASE
+from .findings import INFO, WARNING, Finding, finding
+from .host import OSRELEASE, Host
 from .kernel_decision import halves_memory
 
 TABLE = "rocm.docs.amd.com, Strix Halo system optimization, required kernel version"
+
+
+OLD_HOLD_DAYS = 90
+
+
+def hold_findings(host: Host, now: float) -> Iterator[Finding]:
+    """How long what would bring another kernel has been held. *now*: seconds since 1970."""
+    if not host.exists(paths.KERNEL_HOLD):
+        return
+    from . import kernel_hold
+
+    held = kernel_hold.read(host)
+    if held is None or not held.packages:
+        return
+    days = held.days(now)
+    found = f"held for {days} days for kernel {held.kernel}: {', '.join(held.packages)}"
+    severity = WARNING if days >= OLD_HOLD_DAYS else INFO
+    yield finding("kernel-hold", found, paths.KERNEL_HOLD, severity=severity)
 
 
 def kernel_findings(facts: Facts, decision: Decision) -> Iterator[Finding]:

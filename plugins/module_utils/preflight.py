@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from .facts import Facts
 from .findings import REGISTRY, Finding, finding, printable
 from .findings_gpu import gpu_findings
 from .findings_host import host_findings
-from .findings_kernel import kernel_findings
+from .findings_kernel import hold_findings, kernel_findings
 from .host import Host
 from .kernel_choice import KernelCandidate
 from .refusal import Refused
@@ -78,7 +79,7 @@ def _no_vain_advice(found: Sequence[Finding], refusal: Refused) -> list[Finding]
     """*found* where a run is refused for the kernel's sake: the finding about it says the same."""
     return [
         item._replace(remedy=refusal.remedy)
-        if item.id == "kernel-without-fix" and refusal.kind == dkms_kernels.KIND
+        if item.id == "kernel-without-fix" and refusal.kind in (dkms_kernels.KIND, "boot-no-fallback")
         else item
         for item in found
     ]
@@ -121,6 +122,7 @@ def look(
     found = _unless_signed(host, found)
     if refusal is not None and not any(REGISTRY[item.id].stops for item in found):
         found = [*_no_vain_advice(found, refusal), *_refusal_finding(facts, refusal)]
+    found += hold_findings(host, time.time())
     if decision is not None:
         found += kernel_findings(facts, decision)
         found += _unfit(decision.release, unqualified)

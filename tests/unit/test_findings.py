@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from trees import (
     strix_halo,
 )
 
-from lemonade_deploy.domain import disk, preflight
+from lemonade_deploy.domain import disk, paths, preflight
 from lemonade_deploy.domain.decision import Wishes
 from lemonade_deploy.domain.facts import Facts, read_facts
 from lemonade_deploy.domain.findings import REGISTRY, Finding, finding
@@ -485,6 +486,24 @@ def test_a_foreign_module_with_odd_numbers_stays_unknown(tmp_path: Path) -> None
     assert "no package owns" in unknown.remedy and "no-decision" not in preflight.ids(report.findings)
 
 
+@pytest.mark.parametrize(("days", "severity"), [(0, "info"), (89, "info"), (90, "warning")])
+def test_a_hold_is_told_with_its_age(tmp_path: Path, days: int, severity: str) -> None:
+    since = int(time.time()) - days * 86400 - 60
+    record = {"kernel": GOOD_KERNEL, "since": since, "packages": ["linux-generic"]}
+    report = look(strix_halo(tmp_path).file(paths.KERNEL_HOLD, json.dumps(record)))
+    (found,) = [item for item in report.findings if item.id == "kernel-hold"]
+    assert (found.severity, f"{days} days" in found.found) == (severity, True)
+
+
+def test_a_host_that_could_not_fall_back_is_refused_only_where_a_kernel_is_needed(tmp_path: Path) -> None:
+    btrfs = "24 1 0:27 / / rw shared:1 - btrfs /dev/nvme0n1p2 rw\n"
+    report = look(dirty(tmp_path / "a").file("/proc/self/mountinfo", btrfs))
+    reason = preflight.stop_reason(report)
+    assert reason is not None and "btrfs" in reason.found
+    assert "boot-no-fallback" in {item.id for item in report.findings}
+    assert preflight.stop_reason(look(strix_halo(tmp_path / "b").file("/proc/self/mountinfo", btrfs))) is None
+
+
 def test_stop_reasons(tmp_path: Path) -> None:
     assert preflight.stop_reason(look(strix_halo(tmp_path / "a"))) is None
     assert preflight.stop_reason(look(dirty(tmp_path / "b"))) is None
@@ -579,4 +598,5 @@ def test_every_kind_is_planted_above() -> None:
     elsewhere = {"disk-space", "bundle-known-bad", "bundle-unqualified", "no-decision", "dkms-breaks-kernel"}
     elsewhere |= {"kernel-unproven", "kernel-half-memory", "kernel-source-refused"}  # test_kernel_decision
     elsewhere |= {"rocm-kernel-pair", "rocm-kernel-refused"}
+    elsewhere |= {"kernel-hold", "boot-no-fallback"}  # below
     assert {name for name, *_rest in PLANTED} | elsewhere == set(REGISTRY)
