@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import base64
+import json
 import shlex
 import time
 from typing import Any
 
 import pytest
 
+from lemonade_deploy.domain.paths import ACTIVATION_DUE
 from lemonade_deploy.lab import Lab
 from lemonade_deploy.lab.paths import cache_dir
 
@@ -87,24 +89,28 @@ def test_doctor_tells_what_is_wrong_with_apt(lab: Lab, rotten_apt: str) -> None:
     assert host["facts"]["gpu"][0]["support"] == "validated"
 
 
-@pytest.mark.parametrize(
-    ("more", "told", "remedy"),
-    [
+REFUSED = [  # extra variables, and words of the message and of the remedy
+    (
         # A folder that the server answers with 404.
-        (("30.30.2", "true"), "amdgpu/30.30.2/ubuntu/dists/noble/InRelease", "no such version"),
-        # One whose driver does not build on the kernel that stays.
-        (("30.10", "true"), "does not build", "amdgpu_driver_repo_version"),
-    ],
-    ids=["404", "broken-build"],
-)
+        ("amdgpu_driver_repo_version=30.30.2", "amdgpu_driver_repo_exact=true"),
+        "amdgpu/30.30.2/ubuntu/dists/noble/InRelease",
+        "no such version",
+    ),
+    (
+        # 31.20 is made for kernels up to 6.19.
+        ("kernel_version=7.0.0-31-generic",),
+        "AMD's DKMS builds on kernels up to 6.19",
+        "kernel_version",
+    ),
+]
+
+
+@pytest.mark.parametrize(("wishes", "told", "remedy"), REFUSED, ids=["404", "does-not-build"])
 def test_what_cannot_work_is_refused_and_leaves_every_file(
-    lab: Lab, rotten_apt: str, more: tuple[str, str], told: str, remedy: str
+    lab: Lab, rotten_apt: str, wishes: tuple[str, ...], told: str, remedy: str
 ) -> None:
     before = lab.exec(rotten_apt, APT_FILES).stdout
-    version, exact = more
-    wish = (f"amdgpu_driver_repo_version={version}", f"amdgpu_driver_repo_exact={exact}")
-    extra = ("kernel_source=keep",) if told == "does not build" else ()
-    ran = driver_run(lab, rotten_apt, *(word for value in (*wish, *extra) for word in ("-e", value)))
+    ran = driver_run(lab, rotten_apt, *(word for wish in wishes for word in ("-e", wish)))
     host = host_of(ran, rotten_apt)
     assert (ran.rc, host["changed"]) == (1, [])
     assert told in host["failure"]["message"]
@@ -154,21 +160,47 @@ def test_dkms_policy_switches_the_repository_and_proves_the_driver(lab: Lab, rot
 
 
 def test_a_driver_that_only_waits_is_purged_without_a_reboot(lab: Lab, light_hosts: list[str]) -> None:
-    name, before = "it-inactive", boot_id(lab, "it-inactive")
-    run = ("site.yml", "-i", str(lab.inventory_path), "-l", name, "--json")
-    # The layers that a driver touches; gpu_memory would ask for a boot of its own.
-    layers = ("--tags", "amdgpu_driver,kernel,activate")
-    ran = kit(*run, *layers)
+    name = "it-inactive"
+    before = boot_id(lab, name)
+    run = ("site.yml", "-i", str(lab.inventory_path), "-l", name, "--json", "--tags", "amdgpu_driver")
+    ran = kit(*run)
     host = host_of(ran, name)
-    assert (ran.rc, host["failure"], host["rebooted"]) == (0, None, False)
+    assert (ran.rc, host["failure"]) == (0, None)
     assert ("amdgpu_driver", "package amdgpu-dkms", "purge") in changed(host)
-    assert ("activate", "initramfs", "rebuild") in changed(host)
+    # The kernel's own module runs already: the initramfs is due, and no boot.
+    due = json.loads(lab.exec(name, ["sudo", "cat", ACTIVATION_DUE]).stdout)
+    assert (due["initramfs"], due["reboot"]) == (True, [])
     assert boot_id(lab, name) == before
-    assert [(gpu["driver"], gpu["cwsr"]) for gpu in host["gpu"]] == [("in-tree", "ok")]
     gone = "ls -d /var/lib/dkms/amdgpu /lib/firmware/updates/amdgpu /lib/modules/*/updates/dkms/amdgpu.ko*"
     assert lab.exec(name, ["sh", "-c", f"{gone} 2>/dev/null"]).stdout == ""
-    again = kit(*run, *layers)
-    assert (again.rc, host_of(again, name)["changed"]) == (0, [])
+    again = kit("doctor", *run[1:6])
+    host = host_of(again, name)
+    assert host["decision"]["driver"]["state"] == "in-tree-good"
+    assert [(gpu["driver"], gpu["cwsr"]) for gpu in host["gpu"]] == [("in-tree", "ok")]
+
+
+def test_a_build_that_breaks_is_told_and_the_next_run_repairs_it(lab: Lab, light_hosts: list[str]) -> None:
+    name = "it-inactive"  # in order by now, on a kernel for which 31.30 builds
+    lab.exec(
+        name,
+        [
+            "sudo",
+            "sh",
+            "-c",
+            "echo 'MAKE[0]=\"echo kcl.c:1: error: planted; false\"' > /etc/dkms/amdgpu.conf",
+        ],
+    )
+    ran = driver_run(lab, name, "-e", "amdgpu_driver_repo_version=31.30")
+    failure = host_of(ran, name)["failure"]
+    assert "did not install" in failure["message"] and "kcl.c:1: error: planted" in failure["message"]
+    assert "amdgpu_driver_policy: intree" in failure["remedy"]
+    blacklist = "/etc/modprobe.d/blacklist-amdgpu.conf"
+    assert lab.exec(name, ["test", "-e", blacklist]).rc == 1, "the next boot would have no GPU"
+    assert {"dkms-build-failed", "dpkg-unfinished"} <= set(found(lab, name))
+    ran = kit("site.yml", "-i", str(lab.inventory_path), "-l", name, "--json", "--tags", "amdgpu_driver")
+    assert (ran.rc, host_of(ran, name)["failure"]) == (0, None)
+    assert lab.exec(name, ["dpkg", "--audit"]).stdout == ""
+    assert not {"dkms-build-failed", "dpkg-unfinished", "dkms-stale-tree"} & set(found(lab, name))
 
 
 OTHERS = {  # host: profile, and what each GPU must be told as, the serving one first
