@@ -25,6 +25,7 @@ RANGES: dict[str, tuple[int, int | None]] = {
     "verify_max_tokens": (1, None),
     "verify_timeout": (1, None),
     "vllm_rocm_keep": (0, None),
+    "vllm_rocm_lemond_timeout": (60, None),
 }
 
 

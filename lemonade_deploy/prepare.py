@@ -213,13 +213,14 @@ def _check_variables(answer: Mapping[str, Any], extra: extra_vars.ExtraFiles, kn
     common = _variables(answer["playbook_variables"] + answer["extra_variables"], extra)
     typed = {one.name: one for one in _variables(answer["extra_variables"], extra)}
     every = list(common)
-    bindings = []
+    pairs: list[str] = []
     for host, told in answer["host_variables"].items():
         own = _variables(told, extra)
         every.extend(own)
-        bindings.append(validate.check_binding(host, {**{one.name: one for one in own}, **typed}))
+        counting = {**{one.name: one for one in own}, **typed}
+        pairs += [validate.check_binding(host, counting), validate.check_installer(host, counting)]
     problems = validate.check(every, known)
-    validate.demand(problems + [text for text in dict.fromkeys(bindings) if text])
+    validate.demand(problems + [text for text in dict.fromkeys(pairs) if text])
 
 
 def _limits(answer: Mapping[str, Any], known: Specs) -> dict[str, dict[str, float]]:

@@ -17,6 +17,7 @@ from lemonade_deploy.specs import Specs, shape
 
 BIND_HOST = "lemonade_server_host"
 API_KEY = "lemonade_server_api_key"
+INSTALLER = "vllm_rocm_installer"
 GENERATE = "lemonade_server_api_key_generate"
 
 
@@ -111,6 +112,24 @@ def check_binding(host: str, values: Mapping[str, Variable]) -> str:
         f"{where}{BIND_HOST} {bind.value} (host {host}) is wider than loopback, and {API_KEY} is not set: "
         f"anybody on the network could use the server. Set {API_KEY} (in a vault) or {GENERATE}, "
         "or keep 127.0.0.1."
+    )
+
+
+def check_installer(host: str, values: Mapping[str, Variable]) -> str:
+    """Refuse to have vLLM installed by a lemond that may not, or does not run; else an empty text."""
+    installer = values.get(INSTALLER)
+    if installer is None or installer.kind != "plain" or installer.value != "lemond":
+        return ""
+    other = values.get("lemonade_server_daemon")
+    if other is None or other.kind != "plain" or other.value != "vllm":
+        other = values.get("lemonade_server_offline")
+        if other is None or other.kind != "plain" or str(other.value).lower() not in _YES:
+            return ""
+    where = f"{installer.place}: " if installer.place else ""
+    at = f" ({other.place})" if other.place else ""
+    return (
+        f"{where}{INSTALLER} lemond (host {host}) contradicts {other.name} {other.value}{at}: lemond must "
+        f"run, and reach GitHub. Use {INSTALLER}: kit there."
     )
 
 

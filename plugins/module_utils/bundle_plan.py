@@ -31,7 +31,7 @@ def plan_bundle(observed: Observed, wanted: Wanted, stats: Stats) -> list[Change
     name = bundle.folder_name(observed, release)
     installed = bundle.installed_tree(observed, release)
     changes = [
-        *_packages(observed),
+        *package_changes(observed.missing_packages),
         *_leftovers(observed),
         *([] if installed else [_install(wanted.order, name, stats)]),
     ]
@@ -56,8 +56,8 @@ def refuse_early(host: Host, observed: Observed, wanted: Wanted) -> None:
         bundle_space.check_space(host, release)
 
 
-def _packages(observed: Observed) -> list[Change]:
-    names = observed.missing_packages
+def package_changes(names: tuple[str, ...]) -> list[Change]:
+    """The change that installs what is missing of the packages that a bundle's compiler needs."""
     if not names:
         return []
     install = Call(lambda host: _install_packages(host, names))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from . import bundle, bundle_install, bundle_service
+from . import bundle, bundle_install, bundle_service, vllm_home
 from .bundle import Tree
 from .change import Call, Change
 from .host import Host
@@ -36,7 +36,12 @@ class State:
 
 
 def observe(host: Host) -> State:
-    """Read records, stamps and the link; no file of a tree."""
+    """Read records, stamps and the link; no file of a tree. Raises Refused where lemond installs vLLM."""
+    if vllm_home.by_lemond(host):
+        raise Refused(
+            "lemond installs vLLM itself here (vllm_rocm_installer: lemond), and keeps no previous one.",
+            "Name the earlier release in vllm_rocm_release and run the role lemonade_server.",
+        )
     trees = tuple(tree for tree in (bundle.read_tree(host, n) for n in host.listdir(BUNDLE_ROOT)) if tree)
     stamps = {tree.name: host.read(f"{tree.path}/{bundle.ROLLED_BACK}") for tree in trees}
     return State(

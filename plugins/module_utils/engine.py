@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from . import paths, systemd
+from . import paths, systemd, vllm_home
 from .host import Host
 from .module import Refused
 
@@ -36,9 +35,8 @@ class Engine:
 
 
 def active_bundle(host: Host) -> str:
-    """The folder that the link ``current`` names, "" where there is none."""
-    target = host.readlink(paths.BUNDLE_CURRENT)
-    return os.path.normpath(os.path.join(paths.BUNDLE_ROOT, target)) if target else ""
+    """The folder of the vLLM that serves: the link ``current``, or lemond's own; "" where there is none."""
+    return vllm_home.active(host)
 
 
 def read(host: Host, entry: Mapping[str, Any]) -> Engine:

@@ -11,7 +11,7 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -74,6 +74,28 @@ class Lemond:
             raise LemondUnreachable(f"{method} {self.endpoint}{path}: {reason}") from error
         return Answer(status, decode(raw), time.monotonic() - began)
 
+    def events(self, path: str, body: Any, silence: float) -> Iterator[tuple[str, Any]]:
+        """(event, data) of a POST that is answered by a stream; ("", body) of an answer that is none.
+
+        *silence*: seconds without a byte after which it is given up. Raises LemondUnreachable.
+        """
+        request = urllib.request.Request(  # noqa: S310  the endpoint is http by construction
+            self.endpoint + path, data=json.dumps(body).encode(), headers=self._headers, method="POST"
+        )
+        try:
+            with self._opener.open(request, timeout=silence) as reply:
+                if reply.headers.get_content_type() != "text/event-stream":
+                    yield "", decode(reply.read())
+                    return
+                yield from _events(reply)
+        except urllib.error.HTTPError as error:
+            said = decode(error.read())
+            yield "", said if isinstance(said, Mapping) else {"error": f"HTTP {error.code}: {said}"}
+        except (OSError, http.client.HTTPException) as error:
+            raise LemondUnreachable(
+                f"POST {self.endpoint}{path}: {getattr(error, 'reason', error)}"
+            ) from error
+
     def get(self, path: str, timeout: float = 30) -> Answer:
         """GET *path*."""
         return self.call("GET", path, timeout=timeout)
@@ -107,6 +129,18 @@ class Lemond:
         names = {name, name.removeprefix("user.")}
         entries = answer.body.get("all_models_loaded", [])
         return next((dict(entry) for entry in entries if entry.get("model_name") in names), None)
+
+
+def _events(lines: Iterable[bytes]) -> Iterator[tuple[str, Any]]:
+    """Server-sent events (WHATWG HTML 9.2), one line of data each."""
+    name = ""
+    for line in lines:
+        key, _colon, value = line.decode("utf-8", "replace").strip().partition(":")
+        if key == "event":
+            name = value.strip()
+        elif key == "data":
+            yield name, decode(value.encode())
+            name = ""
 
 
 def decode(raw: bytes) -> Any:

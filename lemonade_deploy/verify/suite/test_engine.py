@@ -8,26 +8,44 @@ from typing import Any
 import pytest
 from testinfra.host import Host  # type: ignore[import-untyped]
 
+from lemonade_deploy.domain.vllm_home import LEMOND_FOLDERS, VERSION
 from lemonade_deploy.verify import kernel_log
 
 BUNDLES = "/opt/lemonade-deploy/vllm-rocm"
 LAUNCHER = "/opt/lemonade-deploy/bin/vllm-server"
 
 
-def active(host: Host) -> str:
-    return str(host.check_output(f"readlink -f {BUNDLES}/current"))
+def by_lemond(settings: dict[str, Any], daemon: str) -> bool:
+    """Whether lemond installs its vLLM itself: then its setting holds a release tag, no path."""
+    return daemon != "vllm" and not str(settings["vllm"]["rocm_bin"]).startswith("/")
 
 
-def test_the_active_bundle_is_a_versioned_folder(host: Host) -> None:
-    assert host.file(f"{BUNDLES}/current").is_symlink
-    folder = active(host)
-    assert folder.startswith(f"{BUNDLES}/vllm")
-    assert host.file(f"{folder}/bin/vllm-server").mode & 0o111
+@pytest.fixture
+def active(host: Host, settings: dict[str, Any], daemon: str) -> str:
+    """The folder of the release that serves."""
+    if not by_lemond(settings, daemon):
+        return str(host.check_output(f"readlink -f {BUNDLES}/current"))
+    places = [folder for folder in LEMOND_FOLDERS if host.file(f"{folder}/{VERSION}").exists]
+    assert places, "lemond has installed no vLLM"
+    return places[0]
+
+
+def test_the_active_bundle_is_the_wanted_release(
+    host: Host, active: str, settings: dict[str, Any], daemon: str
+) -> None:
+    if by_lemond(settings, daemon):
+        assert host.file(f"{active}/{VERSION}").content_string.strip() == settings["vllm"]["rocm_bin"]
+    else:
+        assert host.file(f"{BUNDLES}/current").is_symlink
+        assert active.startswith(f"{BUNDLES}/vllm")
+    assert host.file(f"{active}/bin/vllm-server").mode & 0o111
 
 
 def test_the_service_starts_our_launcher(
     host: Host, settings: dict[str, Any], daemon: str, request: pytest.FixtureRequest
 ) -> None:
+    if by_lemond(settings, daemon):
+        return  # lemond starts the bundle's own launcher: the test above
     if daemon == "vllm":
         assert request.getfixturevalue("command")[0] == LAUNCHER
     else:
@@ -36,9 +54,9 @@ def test_the_service_starts_our_launcher(
     assert host.file(LAUNCHER).mode & 0o111
 
 
-def test_the_engine_runs_from_the_active_bundle(host: Host, engine: dict[str, Any]) -> None:
+def test_the_engine_runs_from_the_active_bundle(engine: dict[str, Any], active: str) -> None:
     assert engine["entry"]["backend_health"] in ("ready", "busy")
-    assert engine["program"].startswith(active(host) + "/")
+    assert engine["program"].startswith(active + "/")
 
 
 def test_the_engine_was_started_by_the_service(
@@ -59,8 +77,9 @@ def test_only_one_daemon_runs(host: Host, daemon: str) -> None:
 
 def test_no_engine_without_the_service(host: Host, unit: dict[str, str]) -> None:
     """A killed load can leave an EngineCore behind that holds the GPU's memory."""
+    places = "|".join(f"{folder}/*" for folder in (BUNDLES, *LEMOND_FOLDERS))
     script = (
-        f"for p in /proc/[0-9]*; do case $(readlink $p/exe) in {BUNDLES}/*) "
+        f"for p in /proc/[0-9]*; do case $(readlink $p/exe) in {places}) "
         f"grep -q /{unit['Id']} $p/cgroup || echo $p;; esac; done"
     )
     assert host.run(script).stdout.split() == []

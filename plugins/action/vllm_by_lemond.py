@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Controller side of vllm_by_lemond: asks again while lemond installs, and tells how far it is."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+MODULE = "lemonade.deploy.vllm_by_lemond"
+SLICE = 15  # s between two signs
+PROGRESS = "[PROGRESS] "  # the controller shows such a line in the host's own (events.py)
+
+
+class ActionModule(ActionBase):
+    """The module in slices of time."""
+
+    _supports_check_mode = True
+    _supports_async = False
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The task's result. The first call planned all of it."""
+        super().run(tmp, task_vars)
+        variables = task_vars or {}
+        began = time.monotonic()
+        first = result = self._module(variables)
+        while result.get("more") and not result.get("failed"):
+            told = f"lemond installs vLLM: {result['progress']} ({time.monotonic() - began:.0f} s)"
+            Display().display(f"{PROGRESS}{variables.get('inventory_hostname', '')} {told}")
+            result = self._module(variables)
+        if result.get("failed") or result is first:
+            return result
+        seconds = round(time.monotonic() - began, 1)
+        return {**first, **{key: result[key] for key in ("bundle", "more", "progress")}, "seconds": seconds}
+
+    def _module(self, variables: dict[str, Any]) -> dict[str, Any]:
+        result: dict[str, Any] = self._execute_module(
+            module_name=MODULE, module_args={"slice": SLICE, **self._task.args}, task_vars=variables
+        )
+        return result
