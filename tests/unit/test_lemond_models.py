@@ -11,6 +11,7 @@ import pytest
 from lemonade_deploy.domain import lemond_models as models
 from lemonade_deploy.domain import model_plan
 from lemonade_deploy.domain.host import Host
+from lemonade_deploy.domain.hub import Repository
 from lemonade_deploy.domain.lemond_api import Lemond
 from lemonade_deploy.domain.lemond_config import STATE_DIR
 from lemonade_deploy.domain.module import Refused
@@ -35,6 +36,14 @@ def test_an_own_model_is_registered_and_pulled() -> None:
 
 def test_files_that_are_there_are_not_pulled() -> None:
     assert actions(OWN, None, {"org/small": True}) == ["register"]
+
+
+def test_a_download_of_ours_comes_before_the_registration() -> None:
+    """lemond looks at the disk when a model is registered: what comes later it would not see."""
+    repository = Repository("org/small", "c" * 40, False, ())
+    files = model_plan.Files({}, {"org/small": repository})
+    changes = model_plan.plan([OWN], {OWN.name: None}, CLIENT, 60, files)
+    assert [change.action for change in changes] == ["pull", "register"]
 
 
 def test_nothing_to_do() -> None:

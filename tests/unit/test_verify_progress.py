@@ -109,7 +109,7 @@ def test_a_host_with_a_failure_is_not_disturbed_further(workers: Path) -> None:
 
 def test_where_nothing_was_set_up_one_line_says_so(workers: Path) -> None:
     verdict, asked = ask(workers, {**GOOD, "suite": [{"absent": "Never set up here."}]})
-    assert asked == ["suite"]
+    assert asked == ["suite"] and verdict.tests == []
     told = verdict.public()
     assert told["failure"]["message"] == "Never set up here."
     assert "site.yml" in told["failure"]["remedy"]
