@@ -10,10 +10,13 @@ import pytest
 
 from lemonade_deploy.lab import Lab
 
+from .kit import host_of, kit
+
 # A lab of the tests' own beside the one that a person may have up.
 os.environ.setdefault("LEMONADE_LAB_DIR", "/var/lib/lemonade-lab-tests")
 
 MAIN = "it-main"  # strix-halo-dirty with vLLM's real CPU engine: the main job
+SERVING = "it-serving"
 LIGHT = {  # other states of a box, with the light engine: seconds instead of minutes
     "it-dkms": "strix-halo-dirty",
     "it-dark": "strix-halo-dark",
@@ -43,3 +46,13 @@ def light_hosts(lab: Lab) -> list[str]:
     """One host for each other state of a box, with the light engine."""
     lab.up_all(LIGHT, "light")
     return list(LIGHT)
+
+
+@pytest.fixture(scope="session")
+def serving(lab: Lab) -> Lab:
+    """The lab with one light host that serves: models, verify, secrets and the burn test share it."""
+    lab.up([SERVING], "strix-halo-clean", "light")
+    ran = kit("site.yml", "-i", str(lab.inventory_path), "-l", SERVING, "--json")
+    host = host_of(ran, SERVING)
+    assert host["failure"] is None, host["failure"]
+    return lab
