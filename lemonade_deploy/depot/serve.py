@@ -131,10 +131,8 @@ class Handler(BaseHTTPRequestHandler):
         shelf = parts[0] in SHELVES
         if not (len(parts) == 2 or (shelf and len(parts) <= 4)) or not all(map(_NAME.fullmatch, parts)):
             return None
-        path = self._folder.joinpath(*parts)
-        if path.name.endswith((PARTIAL, PROGRESS)) or path.resolve() != self._folder.resolve().joinpath(
-            *parts
-        ):
+        path, real = self._folder.joinpath(*parts), self._folder.resolve().joinpath(*parts)
+        if path.name.endswith((PARTIAL, PROGRESS)) or path.resolve() != real:
             return None
         if shelf and path.is_dir():
             page = path / "index.html"

@@ -172,7 +172,6 @@ def test_an_authority_that_the_host_does_not_know_is_said(lab: Lab, carried: Sit
 def test_a_depot_that_is_away_leads_to_a_mirror_and_that_is_said(lab: Lab, carried: Site) -> None:
     with depot_serving(lab, carried.depot) as (address, port):
         url = f"http://{address}:{port}"
-        site_vars(lab, carried, url)
         # The first place does not answer, the second lacks the release, the third is the depot again.
         more = {
             "vllm_rocm_sources": ["mirrors", "depot"],
@@ -181,10 +180,33 @@ def test_a_depot_that_is_away_leads_to_a_mirror_and_that_is_said(lab: Lab, carri
         site_vars(lab, carried, url, **more)
         ran = kit("site.yml", "-i", str(carried.inventory), "-t", "vllm_rocm", "--json")
         host = host_of(ran, HOST)
-        assert (ran.rc, host["failure"]) == (0, None)
+        assert host["failure"] is None, host["failure"]
+        assert ran.rc == 0
         warnings = " ".join(ran.stderr.split())
         assert f"mirror http://{address}:9 could not be used" in warnings
         assert f"mirror {url}/mainline could not be used" in warnings
+
+
+def test_an_unqualified_release_is_told_by_doctor_and_stops_a_run_early(
+    lab: Lab, host: str, tmp_path: Path
+) -> None:
+    """What upstream's tests said stands in the lock beside the inventory."""
+    lock = yaml.safe_load((lab.inventory_path.parent / FILE_NAME).read_text())
+    lock["releases"][TAG]["qualification"] = "unqualified"
+    (tmp_path / FILE_NAME).write_text(yaml.safe_dump(lock))
+    inventory = tmp_path / "hosts.yml"
+    inventory.write_text(lab.inventory_path.read_text())
+    place = ("-i", str(inventory), "-l", HOST, "--json")
+    seen = host_of(kit("doctor", *place), HOST)
+    assert "bundle-unqualified" in [finding["id"] for finding in seen["findings"]]
+    ran = kit("site.yml", *place)
+    stopped = host_of(ran, HOST)
+    assert (ran.rc, stopped["changed"]) == (1, [])
+    assert stopped["failure"]["layer"] == "preflight"
+    assert "upstream's own hardware tests call it unqualified" in stopped["failure"]["message"]
+    inventory.write_text(inventory.read_text() + f"    vllm_rocm_accept_unqualified: ['{RELEASE_BASE}']\n")
+    accepted = kit("site.yml", *place, "--check", "-t", "vllm_rocm")
+    assert host_of(accepted, HOST)["failure"] is None
 
 
 def test_github_that_says_other_digests_stops_the_lock(lab: Lab, tmp_path: Path) -> None:
