@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import random
 import subprocess
 import tarfile
 import tempfile
@@ -51,14 +52,15 @@ class Signer:
         return gpg(self.home, "--faked-system-time", at, "--detach-sign", data=data)
 
 
-def deb(name: str, version: str, payload: bytes = b"") -> bytes:
-    """A package with a control file and, behind it, any bytes as data."""
+def deb(name: str, version: str, payload: bytes = b"", md5sums: int = 0) -> bytes:
+    """A package with a control file and, behind it, any bytes as data. *md5sums*: bytes of that list."""
     control = f"Package: {name}\nVersion: {version}\nArchitecture: amd64\nSection: kernel\n".encode()
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-        entry = tarfile.TarInfo("./control")
-        entry.size = len(control)
-        tar.addfile(entry, io.BytesIO(control))
+        for file, content in (("control", control), ("md5sums", random.Random(1).randbytes(md5sums))):
+            entry = tarfile.TarInfo(f"./{file}")
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
     members = {"debian-binary": b"2.0\n", "control.tar.gz": buffer.getvalue(), "data.tar.xz": payload}
     data = b"!<arch>\n"
     for member, content in members.items():
@@ -67,7 +69,9 @@ def deb(name: str, version: str, payload: bytes = b"") -> bytes:
     return data
 
 
-def debs(version: str, stamp: str = STAMP, payload: bytes = b"p" * 200_000) -> dict[str, bytes]:
+def debs(
+    version: str, stamp: str = STAMP, payload: bytes = b"p" * 200_000, control: int = 0
+) -> dict[str, bytes]:
     """The four packages of a build by file name."""
     number = [*map(int, version.split(".")), 0][:3]
     common = "{0}.{1}.{2}-{0:02d}{1:02d}{2:02d}".format(*number)
@@ -79,7 +83,7 @@ def debs(version: str, stamp: str = STAMP, payload: bytes = b"p" * 200_000) -> d
         f"linux-headers-{common}": "all",
     }
     return {
-        f"{name}_{full}_{arch}.deb": deb(name, full, payload=payload + name.encode())
+        f"{name}_{full}_{arch}.deb": deb(name, full, payload + name.encode(), control)
         for name, arch in names.items()
     }
 

@@ -48,6 +48,11 @@ IMPOSSIBLE = [
     ("vllm_rocm_depot_url", "depot:8443"),
     ("vllm_rocm_release", "newest"),
     ("kernel_version", "seven"),
+    ("kernel_mainline_url", "kernel.ubuntu.com/mainline"),
+    ("kernel_mainline_url", "ftp://kernel.ubuntu.com/mainline"),
+    ("kernel_mainline_url", ""),
+    ("kernel_mainline_key", "key.asc"),
+    ("kernel_mainline_key_fingerprint", "17C622B0"),
     ("vllm_rocm_mirrors", ["https://mirror/x", "mirror"]),
 ]
 
@@ -71,6 +76,13 @@ def test_an_impossible_value_is_named_with_its_place(name: str, value: Any) -> N
         ("vllm_rocm_release", "vllm0.22.1-rocm7.13.0-gfx1151"),
         ("vllm_rocm_depot_url", "https://10.0.0.2:8443"),
         ("kernel_version", "6.18.20-061820-generic"),
+        ("kernel_version", "6.18.20"),
+        ("kernel_mainline_url", "/srv/mainline"),
+        ("kernel_mainline_url", "file:///srv/mainline"),
+        ("kernel_mainline_url", "https://mirror.example/mainline/"),
+        ("kernel_mainline_key", ""),
+        ("kernel_mainline_key", "/srv/key.asc"),
+        ("kernel_mainline_key_fingerprint", "60aa 7b6f 3043 4ae6 8e56 9963 e50c 6a09 17c6 22b0"),
         ("vllm_rocm_keep", 0),
     ],
 )

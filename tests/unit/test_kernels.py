@@ -47,6 +47,7 @@ TRIXIE = Distribution("debian", "13", "trixie")
         ("6.18.5-1-default", "gfx1151", "fixed"),
         ("6.19.0-1-default", "gfx1151", "fixed"),
         ("6.18.3-2-cachyos", "gfx1151", "bad"),
+        ("6.18.5-3-liquorix", "gfx1151", "fixed"),
         ("6.12.70-1-lts", "gfx1151", "fixed"),
         ("6.12.0-124.8.1.el10_1.x86_64", "gfx1151", "unproven"),
         ("5.14.0-570.12.1.el9_6.x86_64", "gfx1151", "unproven"),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from lemonade_deploy.domain import mainline as domain_mainline
 from lemonade_deploy.lab import catalog, kmod
 from lemonade_deploy.lab.services import (
     amdgpu,
@@ -197,6 +198,34 @@ def test_suites_are_signed_by_the_right_key(made: tuple[assembly.Services, Path]
             done = subprocess.run(["gpgv", "--keyring", ring, inline], capture_output=True, check=False)
             assert (done.returncode == 0) == (role == other), (tree, other)
     assert not (www / "repo.radeon.com/amdgpu" / catalog.MISSING_REPOSITORY).exists()
+
+
+@needs_tools
+def test_mainline_is_laid_out_and_signed_as_the_real_one(made: tuple[assembly.Services, Path]) -> None:
+    services, www = made
+    tree = www / "kernel.ubuntu.com/mainline"
+    versions = domain_mainline.versions(domain_mainline.folders((tree / "index.html").read_text()))
+    assert [version.folder for version in versions] == ["v6.18.37", "v6.18.36", "v6.17.9"]
+    failed, good = versions[0], versions[1]
+    assert not domain_mainline.succeeded((tree / failed.folder / "index.html").read_text())
+    assert not (tree / failed.folder / "amd64").exists()
+    assert domain_mainline.succeeded((tree / good.folder / "index.html").read_text())
+    folder = tree / good.folder / "amd64"
+    for role in ("mainline", "archive"):
+        words = [
+            "gpgv",
+            "--keyring",
+            services.key_files[role],
+            folder / "CHECKSUMS.gpg",
+            folder / "CHECKSUMS",
+        ]
+        done = subprocess.run(words, capture_output=True, check=False)
+        assert (done.returncode == 0) == (role == "mainline")
+    sums = domain_mainline.checksums((folder / "CHECKSUMS").read_text())
+    assert len(sums) == 8 == len(list(folder.glob("*.deb")))  # two builds of four packages
+    for package in domain_mainline.select(good, sums, headers=True):
+        assert package.version == catalog.MAINLINE_KERNEL.version
+        assert hashlib.sha256((folder / package.file).read_bytes()).hexdigest() == package.sha256
 
 
 @needs_tools

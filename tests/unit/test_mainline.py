@@ -28,7 +28,7 @@ from lemonade_deploy.domain import (
 )
 from lemonade_deploy.domain.distribution import Distribution
 from lemonade_deploy.domain.fetch import FetchError
-from lemonade_deploy.domain.host import Host
+from lemonade_deploy.domain.host import Completed, Host
 from lemonade_deploy.domain.kernel_choice import KernelCandidate, Mainline, Question
 from lemonade_deploy.domain.mainline import Unusable
 from lemonade_deploy.domain.mainline_source import Tampered
@@ -106,6 +106,37 @@ def test_the_newest_good_build_is_taken_and_nothing_big_is_fetched(
     assert not any(path.is_file() for path in tmp_path.rglob("*"))  # nothing is left behind
     asked = [path for path, _range in server.requests]
     assert "/mainline/v6.18.37/amd64/CHECKSUMS" not in asked and "/mainline/v6.18.20/" not in asked
+
+
+def test_of_a_package_only_its_first_bytes_are_read(tmp_path: Path, server: Nasty, signer: Signer) -> None:
+    site = usual(signer)
+    url, hung_up = site.serve(server), []
+
+    def patient(handler: nasty.Handler, body: bytes, _start: int) -> None:
+        """The first bytes, and then none until the client goes away."""
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body[: 70 << 10])
+        handler.wfile.flush()
+        handler.connection.settimeout(10)
+        hung_up.append(handler.connection.recv(1) == b"")
+        handler.close_connection = True
+
+    (path,) = (path for path in server.files if "unsigned-6.18.36" in path and STAMP in path)
+    server.moves[path] = [patient]
+    found = take(box(tmp_path), site, url)
+    assert (found.release, hung_up) == (NEWEST, [True])
+
+
+def test_a_large_control_archive_is_read_to_its_end(tmp_path: Path, server: Nasty, signer: Signer) -> None:
+    packages = debs("6.18.36", control=300_000)
+    site = Site(signer).version("6.18.36", packages)
+    assert take(box(tmp_path), site, site.serve(server)).release == NEWEST
+    cut = {name: data[:200_000] for name, data in packages.items()}
+    site = Site(signer).version("6.18.36", cut)
+    with pytest.raises(Unusable, match="is cut off"):
+        take(box(tmp_path), site, site.serve(server))
 
 
 @pytest.mark.parametrize("form", ["{}", "file://{}", "{}/"])
@@ -463,6 +494,19 @@ def test_each_verifier_of_the_host_will_do(
     for bad_data, signed in ((b"texT\n", signer.sign(data)), (data, stranger.sign(data)), (data, b"x")):
         why = signature.why_not(host, bad_data, signed, signer.key, signer.fingerprint)
         assert why.startswith(f"{there[0]} says: ")
+
+
+def test_only_the_pinned_key_counts_among_valid_signatures() -> None:
+    def says(*lines: str, rc: int = 0) -> bool:
+        done = Completed(("gpgv",), rc, "".join(f"[GNUPG:] {line}\n" for line in lines), "")
+        return signature._status_says(done, "A" * 40)
+
+    valid = "VALIDSIG " + "B" * 40 + " 2026-01-01 1 0 4 0 22 10 00 "
+    assert says("GOODSIG AA x", valid + "A" * 40)  # by a subkey of it
+    assert not says("GOODSIG AA x", valid + "C" * 40)
+    assert not says("EXPKEYSIG AA x", valid + "A" * 40)
+    assert not says("GOODSIG AA x", valid + "A" * 40, rc=1)
+    assert not says("GOODSIG AA x")
 
 
 def test_local_paths() -> None:
