@@ -92,7 +92,7 @@ def _silence(host: Host, packages: Sequence[str]) -> None:
 def sweep(host: Host) -> None:
     """Remove exactly what AMD's scripts leave behind, and tell depmod. Raises CommandFailed, OSError."""
     lift_blacklist(host)
-    for path in (driver_state.HOOK, driver_state.FIRMWARE):
+    for path in (driver_state.HOOK, *driver_state.left_firmware(host)):
         _remove(host, path)
     modules = driver_state.driver_modules(host)
     for path in modules:

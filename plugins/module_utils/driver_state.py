@@ -87,6 +87,21 @@ def driver_modules(host: Host) -> list[str]:
     return [path for path in found if _SIBLINGS.fullmatch(path.rsplit("/", 1)[1])]
 
 
+def left_firmware(host: Host) -> list[str]:
+    """Paths of the firmware shadow that may go: the folder, or its files where another package owns some."""
+    names = host.listdir(FIRMWARE)
+    if not host.exists(FIRMWARE):
+        return []
+    foreign: set[str] = set()
+    for listing in host.glob(f"{dpkg.INFO}/*.list") if names else []:
+        package = listing.rsplit("/", 1)[1].removesuffix(".list").partition(":")[0]
+        text = host.read(listing) or ""
+        if f"{FIRMWARE}/" in text and not _PURGED.fullmatch(package):
+            # /lib is /usr/lib: a package may name either.
+            foreign |= {line.rsplit("/", 1)[1] for line in text.splitlines() if f"{FIRMWARE}/" in line}
+    return [f"{FIRMWARE}/{name}" for name in names if name not in foreign] if foreign else [FIRMWARE]
+
+
 def read(host: Host) -> DriverState:
     """Read the state."""
     installed = dpkg.packages(host)
@@ -101,7 +116,7 @@ def read(host: Host) -> DriverState:
         interrupted=dpkg.interrupted(host),
         blacklist=blacklist,
         hook=host.exists(HOOK),
-        firmware=host.exists(FIRMWARE),
+        firmware=bool(left_firmware(host)),
         modules=tuple(driver_modules(host)),
         trees=tuple(dkms.read_versions(host)),
         pin=host.read(paths.APT_PIN),

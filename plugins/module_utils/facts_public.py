@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import apt_sources
+from .amdgpu_module import DKMS
 from .apt_formats import Entry
 from .facts import Apt, Facts
 
@@ -62,6 +63,15 @@ def _boot(facts: Facts) -> dict[str, Any]:
     }
 
 
+def _disk_version(facts: Facts) -> str | None:
+    """Version of the DKMS module that would load (the kernel's own has none), as DKMS's tree tells it."""
+    if facts.on_disk.origin != DKMS:
+        return None
+    return next(
+        (item.version.partition("-")[0] for item in facts.dkms if facts.kernel in item.installed), None
+    )
+
+
 def public(facts: Facts) -> dict[str, Any]:
     """The facts for JSON."""
     return {
@@ -70,7 +80,7 @@ def public(facts: Facts) -> dict[str, Any]:
         "gpu": [gpu.public() for gpu in facts.gpus],
         "module": {
             "loaded": facts.loaded._asdict(),
-            "on_disk": facts.on_disk._asdict(),
+            "on_disk": {**facts.on_disk._asdict(), "version": _disk_version(facts)},
             "changed": facts.module_changed,
         },
         **_packages(facts),

@@ -144,6 +144,7 @@ def test_the_report_names_what_the_box_has(tmp_path: Path) -> None:
     assert public["firmware_shadow"] == ["gc_11_5_1_mes_2.bin"]
     assert set(public["boot_loader"]) == {"kind", "default", "next", "entries"}
     assert public["dpkg_interrupted"] is False
+    assert public["module"]["on_disk"]["version"] == "6.16.13"
     gpu = public["gpu"][0]
     names = (
         "gfx",

@@ -214,3 +214,16 @@ def test_a_kernel_without_its_own_module_is_seen(tmp_path: Path, own: bool, asid
         tree.file(f"{driver_state.ORIGINALS}/{GOOD_KERNEL}/x86_64/amdgpu.ko.zst")
     assert driver_state.lacks_own_module(tree.host, GOOD_KERNEL) is lacks
     assert not driver_state.lacks_own_module(tree.host, "not-installed-yet")
+
+
+def test_firmware_of_another_package_stays(tmp_path: Path) -> None:
+    box = Box(tmp_path).loaded("in-tree", GOOD_KERNEL).file(paths.APT_PIN, driver_plan.PIN_AWAY)
+    for name in ("mine.bin", "amds.bin"):
+        box.file(f"{driver_state.FIRMWARE}/{name}")
+    box.file("/var/lib/dpkg/info/amdgpu-dkms-firmware.list", f"/.\n{driver_state.FIRMWARE}/amds.bin\n")
+    box.file("/var/lib/dpkg/info/site-firmware:amd64.list", f"/.\n/usr{driver_state.FIRMWARE}/mine.bin\n")
+    changes = driver_plan.plan_intree(driver_state.read(box.host))
+    assert names(changes) == [(f"firmware {driver_state.FIRMWARE}", "remove")]
+    apply_all(changes, box.host)
+    assert box.host.listdir(driver_state.FIRMWARE) == ["mine.bin"]
+    assert driver_plan.plan_intree(driver_state.read(box.host)) == []
