@@ -215,6 +215,8 @@ def refuse_foreign_holder(host: Host, endpoint: str, unit: str) -> None:
 
 def findings(host: Host, client: Lemond, settings: lemond_config.Settings) -> list[dict[str, str]]:
     """What lemond makes of *settings*, read back from it. Raises Refused where it does not say."""
+    # Somebody may just have restarted it.
+    wait_alive(client, lambda: systemd.show(host, UNIT).active == "active", START_TIMEOUT)
     answer = client.get("/internal/config")
     if not answer.ok or not isinstance(answer.body, dict):
         raise Refused(
