@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dkms side of the driver layer: sources, key and pin, a probe before, everything back on failure."""
+"""The dkms side of the driver layer: versions of one build, kernels they build on, what is left alone."""
 
 from __future__ import annotations
 
@@ -7,73 +7,35 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from amd_repository import (
+    FINGERPRINT,
+    LIST,
+    NEW,
+    NEW_FIRMWARE,
+    OK,
+    OLD_INSTALLED,
+    SERVED,
+    box_of,
+    installed,
+    planned,
+    repository,
+    request,
+)
 from driver_box import Box, dirty, names
-from trees import AMD_LINE, GOOD_KERNEL, OLD_KERNEL
+from trees import GOOD_KERNEL, OLD_KERNEL
 
 from lemonade_deploy.domain import (
     apt_formats,
     apt_keys,
-    apt_sources,
     driver_plan,
     driver_sources,
     driver_state,
     driver_switch,
-    openpgp,
-    paths,
 )
-from lemonade_deploy.domain.change import Change, apply_all
+from lemonade_deploy.domain.change import apply_all
 from lemonade_deploy.domain.driver_sources import Request
 from lemonade_deploy.domain.host import Completed
 from lemonade_deploy.domain.refusal import Refused
-
-OK = "install ok installed"
-NEW = "1:6.19.0.31200000-2400000.24.04"
-NEW_FIRMWARE = "1:31.20.0.0.31200000-2400000.24.04"
-OLD_FIRMWARE_EPOCH = "1:6.12.12.60404-2202139.24.04"
-OLD_INSTALLED = "30.30.0.0.30300000-2278356.24.04"
-KEY = (Path(__file__).parent / "fixtures" / "test-key.asc").read_bytes()
-FINGERPRINT = openpgp.read_keys(KEY)[0].fingerprint
-KEY_FILE = "/etc/apt/keyrings/rocm.gpg"
-LIST = "/etc/apt/sources.list.d/amdgpu.list"
-PIN_FILE = "/etc/apt/preferences.d/repo-radeon-pin-600"
-PROBED = "https://repo.radeon.com/amdgpu/31.20/ubuntu/dists/noble/InRelease"
-SERVED = {PROBED: b"signed", driver_sources.KEY_URL: KEY}
-
-
-def repository(box: Box, version: str = "31.20", firmware: str = NEW_FIRMWARE) -> None:
-    """What apt sees of AMD's repository."""
-    stanza = "Package: {}\nVersion: {}\nArchitecture: all\n\n"
-    known = stanza.format("amdgpu-dkms", NEW)
-    fw = "".join(stanza.format("amdgpu-dkms-firmware", text) for text in (OLD_FIRMWARE_EPOCH, firmware))
-    name = f"amdgpu-dkms_{NEW.replace(':', '%3a')}_all.deb"
-    uri = f"'https://repo.radeon.com/amdgpu/{version}/ubuntu/pool/a.deb' {name} 1 x\n"
-    box.on("apt-cache", "show", "amdgpu-dkms", stdout=known)
-    box.on("apt-cache", "--all-versions", "amdgpu-dkms-firmware", stdout=fw)
-    box.on("apt-get", "--print-uris", stdout=uri)
-
-
-def request(version: str = "31.20", exact: bool = False, kernel: str = "6.18.20-061820-generic") -> Request:
-    return Request(version, exact, FINGERPRINT, kernel)
-
-
-def box_of(tmp_path: Path) -> Box:
-    """A dirty box whose key is good, and AMD's server with the wanted release."""
-    box = dirty(tmp_path).file(KEY_FILE, openpgp.dearmor(KEY)).serve(SERVED)
-    repository(box)
-    return box
-
-
-def planned(box: Box, wanted: Request | None = None) -> tuple[driver_plan.DkmsWish, list[Change]]:
-    state = driver_state.read(box.host)
-    wish = driver_switch.make_wish(box.host, state, wanted or request())
-    return wish, driver_plan.plan_dkms(state, wish, driver_switch.steps(wish))
-
-
-def untouched(box: Box, before: dict[str, object]) -> bool:
-    """Whether every file is as it was; apt's private state leaves an empty /tmp behind."""
-    temporary = str(box.root / "tmp")
-    after, then = ({p: s for p, s in tree.items() if p != temporary} for tree in (box.snapshot(), before))
-    return after == then
 
 
 def test_the_source_is_switched_and_firmware_of_the_same_build_chosen(tmp_path: Path) -> None:
@@ -127,231 +89,6 @@ def test_a_missing_source_is_written_with_the_key_inside(tmp_path: Path) -> None
     assert FINGERPRINT in refusal.value.found
 
 
-# -- key -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["rocm.gpg", "rocm.asc"])
-@pytest.mark.parametrize("old", [None, b"<html>404</html>"], ids=["missing", "damaged"])
-def test_a_key_that_apt_cannot_use_is_fetched_again(tmp_path: Path, name: str, old: bytes | None) -> None:
-    box = box_of(tmp_path)
-    box.remove(KEY_FILE)
-    path = f"/etc/apt/keyrings/{name}"
-    if old is not None:
-        box.file(path, old)
-    box.file(LIST, AMD_LINE.format("31.20").replace(KEY_FILE, path))
-    _wish, changes = planned(box)
-    assert names(changes)[0] == (f"apt key {path}", "refresh")
-    apply_all(changes, box.host)
-    data = box.host.read_bytes(path) or b""
-    assert data == (openpgp.dearmor(KEY) if name.endswith(".gpg") else KEY), "in the form its name promises"
-    assert not [change for change in planned(box)[1] if change.object.startswith("apt key")]
-
-
-def test_a_mirror_of_all_of_amds_tree_brings_the_key_too(tmp_path: Path) -> None:
-    box = box_of(tmp_path)
-    box.remove(KEY_FILE)
-    box.file(LIST, AMD_LINE.format("31.20").replace("repo.radeon.com", "mirror.lan/amd"))
-    box.serve({"https://mirror.lan/amd/rocm/rocm.gpg.key": KEY})
-    assert driver_sources.plan(box.host, request()).keys == {KEY_FILE: openpgp.dearmor(KEY)}
-
-
-def test_an_expired_key_is_refreshed_by_its_fingerprint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    box = box_of(tmp_path)
-    real = openpgp.read_keys
-    old = openpgp.dearmor(KEY) + b""
-
-    def ended(data: bytes) -> list[openpgp.Key]:
-        return [key._replace(expires=1) if data == old else key for key in real(data)]
-
-    monkeypatch.setattr(openpgp, "read_keys", ended)
-    assert driver_sources.plan(box.host, request()).keys == {KEY_FILE: old}
-
-
-def test_a_key_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
-    box = box_of(tmp_path)
-    wanted = Request("31.20", False, "0" * 40, GOOD_KERNEL)
-    before = box.snapshot()
-    with pytest.raises(Refused, match=f"holds {FINGERPRINT}") as refusal:
-        driver_switch.make_wish(box.host, driver_state.read(box.host), wanted)
-    assert "amdgpu_driver_repo_key_fingerprint" in refusal.value.remedy
-    assert untouched(box, before)
-
-
-def test_a_box_that_needs_nothing_of_the_repository_is_not_stopped_for_its_key(tmp_path: Path) -> None:
-    box = installed(tmp_path).serve({})
-    box.remove(KEY_FILE)
-    assert planned(box)[1] == []
-
-
-# -- pin -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "broken", [None, "Package: *\\nPin: release o=repo.radeon.com\\nPin-Priority: 600\n"]
-)
-def test_a_pin_that_is_missing_or_does_nothing_is_written(tmp_path: Path, broken: str | None) -> None:
-    box = box_of(tmp_path)
-    if broken is None:
-        box.remove(PIN_FILE)
-    else:
-        box.file(PIN_FILE, broken)
-    _wish, changes = planned(box)
-    assert names(changes)[0] == ("apt pin repo.radeon.com", "write")
-    apply_all(changes, box.host)
-    assert box.text(paths.APT_PIN) == driver_sources.REPOSITORY_PIN
-    assert ("apt pin repo.radeon.com", "write") not in names(planned(box)[1])
-
-
-def test_the_own_pin_that_keeps_amd_away_becomes_the_one_that_prefers_it(tmp_path: Path) -> None:
-    box = box_of(tmp_path).file(paths.APT_PIN, driver_plan.PIN_AWAY)
-    box.remove(PIN_FILE)
-    _wish, changes = planned(box)
-    assert names(changes)[:2] == [("apt pin amdgpu-dkms", "remove"), ("apt pin repo.radeon.com", "write")]
-    apply_all(changes, box.host)
-    assert box.text(paths.APT_PIN) == driver_sources.REPOSITORY_PIN
-
-
-def test_our_pin_is_lifted_for_planning_and_for_good(tmp_path: Path) -> None:
-    box = box_of(tmp_path).file(paths.APT_PIN, driver_plan.PIN_AWAY)
-    state = driver_state.read(box.host)
-    wish = driver_switch.make_wish(box.host, state, request())
-    changes = driver_plan.plan_dkms(state, wish, driver_switch.steps(wish))
-    assert ("apt pin amdgpu-dkms", "remove") in names(changes)
-    apply_all(changes, box.host)
-    assert not box.host.exists(paths.APT_PIN)
-
-
-# -- probe and way back ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("trouble", "remedy"),
-    [
-        ("404  Not Found [IP: 192.0.2.1 443]", "no such version or suite"),
-        (
-            "Certificate verification failed: The certificate is NOT trusted. The certificate issuer is "
-            "unknown.  Could not handshake: Error in the certificate verification.",
-            "certificate is not trusted",
-        ),
-        ("Could not resolve 'repo.radeon.com'", "no way to that server"),
-        ("Could not connect to 192.0.2.1:443. - connect (111: Connection refused)", "no way to that server"),
-        ("407  Proxy Authentication Required", "wants a login"),
-        ("503  Service Unavailable", "in trouble"),
-    ],
-)
-def test_a_server_that_does_not_answer_is_told_as_that_before_anything_is_written(
-    tmp_path: Path, trouble: str, remedy: str
-) -> None:
-    box = box_of(tmp_path).serve({}, trouble)
-    before = box.snapshot()
-    with pytest.raises(Refused) as refusal:
-        planned(box)
-    assert PROBED in refusal.value.found
-    assert trouble in refusal.value.found
-    assert "offers no" not in refusal.value.found
-    assert remedy in refusal.value.remedy
-    assert untouched(box, before)
-    assert not [argv for argv in box.commands if "update" in argv]
-
-
-def test_an_update_that_fails_on_the_private_copy_is_a_refusal(tmp_path: Path) -> None:
-    box = box_of(tmp_path)
-    told = "W: GPG error: https://repo.radeon.com/amdgpu/31.20/ubuntu noble InRelease: EXPKEYSIG 9386B48A"
-    box.on("apt-get", "update", rc=100, stderr=told + "\n")
-    before = box.snapshot()
-    with pytest.raises(Refused, match=r"cannot use AMD's repository.*EXPKEYSIG") as refusal:
-        planned(box)
-    assert "key" in refusal.value.remedy
-    assert untouched(box, before)
-
-
-def test_where_the_update_fails_every_file_goes_back(tmp_path: Path) -> None:
-    box = box_of(tmp_path)
-    box.remove(KEY_FILE)
-    box.remove(PIN_FILE)
-    (tmp_path / LIST[1:]).chmod(0o640)
-    wish, _changes = planned(box)
-    before = box.snapshot()
-    told = "E: Failed to fetch https://repo.radeon.com/amdgpu/31.20/ubuntu/dists/noble/InRelease 404\n"
-    box.on("apt-get", "update", rc=100, stderr="E: Failed to fetch http://other/x\n" + told)
-    with pytest.raises(Refused, match=r"went back.*InRelease 404") as refusal:
-        driver_switch.switch(box.host, wish)
-    assert "http://other/x" not in refusal.value.found
-    assert untouched(box, before)
-
-
-def test_a_repository_that_does_not_win_after_all_goes_back(tmp_path: Path) -> None:
-    box = box_of(tmp_path)
-    wish, _changes = planned(box)
-    before = box.snapshot()
-    other = "Package: amdgpu-dkms\nVersion: 9:1\nArchitecture: all\n\n"
-    box.on("apt-cache", "show", "amdgpu-dkms", stdout=other)
-    box.on("apt-get", "--print-uris", stdout="'http://other/a.deb' amdgpu-dkms_9%3a1_all.deb 1 x\n")
-    with pytest.raises(Refused, match=r"candidate for amdgpu-dkms is 9:1 from http://other/a\.deb"):
-        driver_switch.switch(box.host, wish)
-    assert untouched(box, before)
-
-
-def test_trouble_of_another_source_does_not_stop_the_switch(tmp_path: Path) -> None:
-    box = box_of(tmp_path)
-    wish, _changes = planned(box)
-    box.on("apt-get", "update", rc=100, stderr="E: Failed to fetch http://other/x\n")
-    driver_switch.switch(box.host, wish)
-    assert "31.20" in str(box.text(LIST))
-
-
-# -- what is unclear -------------------------------------------------------------------------------
-
-
-def test_a_suite_of_another_release_is_an_error_with_a_remedy(tmp_path: Path) -> None:
-    box = box_of(tmp_path).file(LIST, AMD_LINE.format("30.30").replace("noble", "jammy"))
-    before = box.snapshot()
-    with pytest.raises(Refused, match=r"amdgpu\.list line 1 .*jammy.*needs noble") as refusal:
-        planned(box)
-    assert "change jammy to noble" in refusal.value.remedy
-    assert untouched(box, before)
-
-
-def test_an_entry_that_is_there_twice_is_an_error_with_a_remedy(tmp_path: Path) -> None:
-    line = AMD_LINE.format("31.20")
-    box = box_of(tmp_path).file("/etc/apt/sources.list.d/rocm.list", f"# x\n{line}")
-    with pytest.raises(Refused, match=r"amdgpu\.list line 1 .*rocm\.list line 2") as refusal:
-        planned(box)
-    assert "rocm.list line 2" in refusal.value.remedy
-
-
-def test_one_entry_for_each_architecture_is_none_twice(tmp_path: Path) -> None:
-    text = AMD_LINE.format("31.20").replace("amd64,i386", "{}")
-    found = apt_formats.parse(LIST, text.format("amd64") + text.format("i386"))
-    assert apt_sources.duplicates(found) == []
-    assert len(apt_sources.duplicates(apt_formats.parse(LIST, text.format("amd64") * 2))) == 2
-
-
-def test_without_apt_it_says_so(tmp_path: Path) -> None:
-    box = Box(tmp_path).distribution("fedora", "43", "")
-    with pytest.raises(Refused, match="fedora 43 has no apt") as refusal:
-        planned(box)
-    assert "intree" in refusal.value.remedy
-
-
-OTHERS = (
-    "deb https://repo.radeon.com/rocm/apt/7.2 noble main\n"
-    "deb https://repo.radeon.com/graphics/7.2/ubuntu noble main\n"
-    "deb https://repo.radeon.com/amdgpu/7.2/ubuntu noble proprietary\n"
-    "# deb https://repo.radeon.com/amdgpu/30.10/ubuntu noble main\n"
-)
-
-
-def test_other_entries_of_amds_stay_and_are_named(tmp_path: Path) -> None:
-    box = box_of(tmp_path).file("/etc/apt/sources.list.d/rocm.list", OTHERS)
-    _wish, changes = planned(box)
-    apply_all(changes, box.host)
-    assert box.text("/etc/apt/sources.list.d/rocm.list") == OTHERS
-    assert [entry.line for entry in driver_sources.left_alone(box.host)] == [1, 2, 3, 4]
-
-
 # -- package versions ------------------------------------------------------------------------------
 
 
@@ -384,20 +121,6 @@ def test_another_kernel_that_would_make_the_installation_fail_is_refused_too(tmp
     box = installed(tmp_path / "converged")
     box.link(f"/lib/modules/{GOOD_KERNEL}/build", "/usr/src/x")
     driver_switch.make_wish(box.host, driver_state.read(box.host), request())
-
-
-def installed(tmp_path: Path) -> Box:
-    box = Box(tmp_path).file(KEY_FILE, openpgp.dearmor(KEY))
-    box.kernel("6.18.20-061820-generic").loaded("dkms", "x", "6.19.0").amd_source("31.20").distribution()
-    box.module("6.18.20-061820-generic", "dkms")
-    box.dpkg(
-        {
-            "amdgpu-dkms": (NEW, OK),
-            "amdgpu-dkms-firmware": (NEW_FIRMWARE, OK),
-            "linux-headers-6.18.20-061820-generic": ("1", OK),
-        }
-    )
-    return box
 
 
 def test_a_converged_dkms_box_asks_no_server_and_changes_nothing(tmp_path: Path) -> None:
