@@ -122,7 +122,8 @@ def install(host: Host, debs: Sequence[Deb], release: str, path: str = "") -> li
     ``path`` becomes dpkg's PATH. Raises Refused, CommandFailed, OSError.
     """
     files = fetch(host, debs)
-    apt.apt_get(host, "install", *files, path=path)
+    # Reinstalled where dpkg has them already: this kernel is asked for because its files are not there.
+    apt.apt_get(host, "install", "--reinstall", *files, path=path)
     known = dpkg.packages(host)
     names = [deb.name for deb in debs]
     missing = [name for name in names if name not in known or known[name].state != "installed"]

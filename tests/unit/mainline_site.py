@@ -15,8 +15,11 @@ from pathlib import Path
 
 from nasty import Nasty
 
+from lemonade_deploy.domain import mainline_candidates
 from lemonade_deploy.domain.apt_plan import Simulation
+from lemonade_deploy.domain.distribution import Distribution
 from lemonade_deploy.domain.host import CommandFailed, Completed, Host, run_command
+from lemonade_deploy.domain.kernel_choice import KernelCandidate, Mainline, Question
 
 STAMP, OLDER = "202606191408", "202606181102"
 GOOD_PAGE = "Test amd64/build succeeded (rc=0, on=amd64, time=0:09:53, log=amd64/log)<br>\n"
@@ -187,3 +190,30 @@ class FakeApt:
             text = f"The following packages have unmet dependencies:\n {bad[0]} : Depends: libc6 (>= 2.38)\n"
             raise CommandFailed(Completed(("apt-get",), 100, text, "E: Unable to correct problems"))
         return Simulation(tuple(names), self.removes)
+
+
+NOBLE = Distribution("ubuntu", "24.04", "noble")
+STRIX = Question(NOBLE, ("gfx1151",), "mainline")
+NEWEST = "6.18.36-061836-generic"
+
+
+def usual(signer: Signer) -> Site:
+    """A version that is too old, one built twice, one that failed, and a release candidate."""
+    site = Site(signer).version("6.17.9").version("6.18.20")
+    return site.version("6.18.36", {**debs("6.18.36", OLDER), **debs("6.18.36")}).failed("6.18.37")
+
+
+def settings(site: Site, url: str, key: str = "") -> Mainline:
+    address = url.partition("/mainline")[0]
+    return Mainline(url, site.signer.fingerprint, key or f"{address}/key.asc")
+
+
+def take(
+    host: Host, site: Site, url: str, question: Question = STRIX, apt: FakeApt | None = None, key: str = ""
+) -> KernelCandidate:
+    return mainline_candidates.find(
+        host,
+        question,
+        settings(site, url, key),
+        apt or FakeApt(Path(host.root)),  # type: ignore[arg-type]
+    )

@@ -4,88 +4,37 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import nasty
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from mainline_site import OLDER, STAMP, FakeApt, Signer, Site, box, checksums, debs
-from nasty import POLICY, Nasty, serving
+from mainline_site import (
+    NEWEST,
+    OLDER,
+    STAMP,
+    STRIX,
+    FakeApt,
+    Signer,
+    Site,
+    box,
+    debs,
+    take,
+    usual,
+)
+from nasty import Nasty
 
 from lemonade_deploy.domain import (
     driver_releases,
-    kernel_signing,
-    mainline,
-    mainline_candidates,
     mainline_install,
-    mainline_source,
-    paths,
-    secure_boot,
-    signature,
 )
-from lemonade_deploy.domain.distribution import Distribution
 from lemonade_deploy.domain.fetch import FetchError
-from lemonade_deploy.domain.host import Completed, Host
-from lemonade_deploy.domain.kernel_choice import KernelCandidate, Mainline, Question
 from lemonade_deploy.domain.mainline import Unusable
 from lemonade_deploy.domain.mainline_source import Tampered
-from lemonade_deploy.domain.refusal import Refused
 
 pytestmark = pytest.mark.skipif(
     any(shutil.which(tool) is None for tool in ("dpkg-deb", "gpg", "gpgv")),
     reason="needs dpkg-deb, gpg and gpgv",
 )
-NOBLE = Distribution("ubuntu", "24.04", "noble")
-STRIX = Question(NOBLE, ("gfx1151",), "mainline")
-NEWEST = "6.18.36-061836-generic"
-
-
-@pytest.fixture(scope="session")
-def signer() -> Iterator[Signer]:
-    """The pinned key."""
-    made = Signer.make()
-    yield made
-    shutil.rmtree(made.home)
-
-
-@pytest.fixture(scope="session")
-def stranger() -> Iterator[Signer]:
-    """Somebody else's key."""
-    made = Signer.make()
-    yield made
-    shutil.rmtree(made.home)
-
-
-@pytest.fixture
-def server() -> Iterator[Nasty]:
-    """A server that can misbehave."""
-    with serving() as running:
-        yield running
-
-
-def usual(signer: Signer) -> Site:
-    """A version that is too old, one built twice, one that failed, and a release candidate."""
-    site = Site(signer).version("6.17.9").version("6.18.20")
-    return site.version("6.18.36", {**debs("6.18.36", OLDER), **debs("6.18.36")}).failed("6.18.37")
-
-
-def settings(site: Site, url: str, key: str = "") -> Mainline:
-    address = url.partition("/mainline")[0]
-    return Mainline(url, site.signer.fingerprint, key or f"{address}/key.asc")
-
-
-def take(
-    host: Host, site: Site, url: str, question: Question = STRIX, apt: FakeApt | None = None, key: str = ""
-) -> KernelCandidate:
-    return mainline_candidates.find(
-        host,
-        question,
-        settings(site, url, key),
-        apt or FakeApt(Path(host.root)),  # type: ignore[arg-type]
-    )
 
 
 def test_the_newest_good_build_is_taken_and_nothing_big_is_fetched(
@@ -290,226 +239,3 @@ def test_a_page_in_place_of_a_package_is_no_package(tmp_path: Path, server: Nast
         if "6.18.36" in path and path.endswith(".deb"):
             server.files[path] = b"<html>captive portal</html>"
     assert take(box(tmp_path), site, url).release.startswith("6.18.20-")
-
-
-# The packages themselves.
-
-
-def cached(root: Path) -> list[str]:
-    folder = root / paths.KERNEL_CACHE.lstrip("/")
-    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-
-
-def test_packages_go_on_where_they_broke_also_in_a_later_run(
-    tmp_path: Path, server: Nasty, signer: Signer
-) -> None:
-    site = usual(signer)
-    found = take(box(tmp_path), site, site.serve(server))
-    path = found.debs[0].url.removeprefix(server.url)
-    server.requests.clear()
-    server.moves[path] = [nasty.cut(50_000), nasty.status(403)]
-    with pytest.raises(FetchError):
-        mainline_install.fetch(box(tmp_path), found.debs, POLICY)
-    assert cached(tmp_path) == [f"{found.debs[0].name}.deb.part"]
-    files = mainline_install.fetch(box(tmp_path), found.debs, POLICY)
-    assert [part for asked, part in server.requests if asked == path] == [
-        None,
-        "bytes=50000-",
-        "bytes=50000-",
-    ]
-    assert [Path(f"{tmp_path}{file}").read_bytes() for file in files] == [
-        server.files[deb.url.removeprefix(server.url)] for deb in found.debs
-    ]
-    # What is there and right is not fetched again.
-    server.requests.clear()
-    assert mainline_install.fetch(box(tmp_path), found.debs, POLICY) == files and not server.requests
-
-
-def test_a_changed_package_is_refused_and_not_kept(tmp_path: Path, server: Nasty, signer: Signer) -> None:
-    site = usual(signer)
-    found = take(box(tmp_path), site, site.serve(server))
-    path = found.debs[1].url.removeprefix(server.url)
-    server.files[path] = server.files[path].replace(b"p", b"q")
-    with pytest.raises(Refused, match="is not the file that the signed CHECKSUMS names") as caught:
-        mainline_install.fetch(box(tmp_path), found.debs, POLICY)
-    assert caught.value.kind == "kernel-source-refused"
-    assert cached(tmp_path) == [f"{found.debs[0].name}.deb"]
-
-
-def test_a_left_over_of_another_build_is_begun_anew(tmp_path: Path, server: Nasty, signer: Signer) -> None:
-    site = usual(signer)
-    found = take(box(tmp_path), site, site.serve(server))
-    part = tmp_path / paths.KERNEL_CACHE.lstrip("/") / f"{found.debs[0].name}.deb.part"
-    part.parent.mkdir(parents=True)
-    for left in (b"other" * 100, b"z" * found.debs[0].size, b"z" * (found.debs[0].size + 7)):
-        part.write_bytes(left)
-        file, *_rest = mainline_install.fetch(box(tmp_path), found.debs, POLICY)
-        assert Path(f"{tmp_path}{file}").stat().st_size == found.debs[0].size
-        Path(f"{tmp_path}{file}").unlink()
-
-
-def test_room_is_asked_for_before_anything_is_fetched(
-    tmp_path: Path, server: Nasty, signer: Signer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = usual(signer)
-    found = take(box(tmp_path), site, site.serve(server))
-    monkeypatch.setattr(mainline_install.disk, "free_bytes", lambda _host, _path: 1_000_000)
-    with pytest.raises(Refused, match="has 0 MiB free, the kernel's packages need 1 MiB"):
-        mainline_install.demand_room(box(tmp_path), found.debs)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "verified", "good"),
-    [
-        (["a", "b"], ["a", "b"], True),
-        (["a", "b"], ["b", "a"], True),
-        (["a", "b"], ["a"], False),
-        (["a", "b"], [], False),
-        (["a", "b"], ["a", "a"], False),
-        (["a"], ["a", "b"], False),
-        (["a", "b"], ["a", "b", "b"], False),
-    ],
-)
-def test_as_many_are_verified_as_are_wanted(wanted: list[str], verified: list[str], good: bool) -> None:
-    if good:
-        mainline.demand_counted(wanted, verified)
-        return
-    with pytest.raises(Unusable, match=f"{len(verified)} of {len(wanted)} packages were verified"):
-        mainline.demand_counted(wanted, verified)
-
-
-# Secure Boot.
-
-
-def efi(root: Path, secure: int) -> None:
-    place = root / secure_boot.EFIVAR.lstrip("/")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_bytes(bytes((6, 0, 0, 0, secure)))
-
-
-def test_secure_boot_takes_no_unsigned_kernel_unless_signing_is_set_up(tmp_path: Path) -> None:
-    host = box(tmp_path)
-    mainline_candidates.demand_bootable(host, secure_boot=False)
-    with pytest.raises(Refused, match=r"signing is not set up .*MOK-Kernel\.priv, .*sbsign") as caught:
-        mainline_candidates.demand_bootable(host, secure_boot=True)
-    assert caught.value.kind == "secure-boot-unsigned-kernel"
-    # Ubuntu's own MOK.priv is for modules only.
-    folder = tmp_path / kernel_signing.FOLDER.lstrip("/")
-    folder.mkdir(parents=True)
-    for name in ("MOK.priv", "MOK.pem"):
-        (folder / name).write_text("x")
-    assert "MOK-Kernel.priv" in kernel_signing.lacks(host)
-    request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=x"]
-    made = [*request, "-keyout", str(folder / "MOK-Kernel.priv"), "-out", str(folder / "MOK-Kernel.pem")]
-    subprocess.run(made, capture_output=True, check=True)
-    sbsign = tmp_path / "usr/bin/sbsign"
-    sbsign.parent.mkdir(parents=True)
-    sbsign.touch()
-    assert "is not enrolled" in kernel_signing.lacks(host)
-    der = subprocess.run(
-        ["openssl", "x509", "-in", str(folder / "MOK-Kernel.pem"), "-outform", "DER"],
-        capture_output=True,
-        check=True,
-    ).stdout
-    enrolled = tmp_path / kernel_signing.ENROLLED.lstrip("/")
-    enrolled.parent.mkdir(parents=True, exist_ok=True)
-    enrolled.write_bytes(b"\x06\0\0\0" + b"\xa1" * 44 + der)
-    assert kernel_signing.lacks(host) == ""
-    mainline_candidates.demand_bootable(host, secure_boot=True)
-    (folder / "MOK-Kernel.pem").write_text("no certificate")
-    assert "is no certificate" in kernel_signing.lacks(host)
-
-
-# Pages and lists, as texts.
-
-
-@pytest.mark.parametrize(
-    ("page", "names"),
-    [
-        ('<a href="v6.18.20/">v6.18.20/</a> <a href="v6.19-rc1/">', ["v6.18.20", "v6.19-rc1"]),
-        ("<a href='v6.18/'>x</a><A HREF=\"./v7.0.1/\">", ["v6.18", "v7.0.1"]),
-        ('<a href="?C=N;O=D">Name</a><a href="daily/">', []),
-    ],
-)
-def test_folders_of_the_index(page: str, names: list[str]) -> None:
-    assert mainline.folders(page) == names
-
-
-def test_versions_are_numbers_newest_first() -> None:
-    found = mainline.versions(["v6.9.12", "v6.18", "v6.18.4", "v6.18-rc7", "v10.0", "v6.18.20.1", "daily"])
-    assert [version.release for version in found] == [
-        "10.0.0-100000-generic",
-        "6.18.4-061804-generic",
-        "6.18.0-061800-generic",
-        "6.9.12-060912-generic",
-    ]
-
-
-def test_a_name_with_two_digests_is_no_list() -> None:
-    line = "{}  linux-modules-6.18.36-061836-generic_6.18.36-061836.202606191408_amd64.deb\n"
-    assert len(mainline.checksums(line.format("a" * 64) * 2)) == 1
-    assert not mainline.checksums(line.format("a" * 40))  # SHA-1
-    with pytest.raises(Unusable, match="two digests"):
-        mainline.checksums(line.format("a" * 64) + line.format("b" * 64))
-
-
-@given(st.text())
-def test_any_text_as_page_or_list(text: str) -> None:
-    mainline.versions(mainline.folders(text))
-    version = mainline.versions(["v6.18.36"])[0]
-    with pytest.raises(Unusable):
-        mainline.select(version, mainline.checksums(text), headers=False)
-
-
-@given(st.dictionaries(st.from_regex(r"linux-[a-z0-9.-]{1,40}\.deb", fullmatch=True), st.binary()))
-def test_a_list_is_read_back_as_it_was_made(files: dict[str, bytes]) -> None:
-    read = mainline.checksums(checksums(files).decode())
-    assert set(read) == set(files)
-
-
-# Who verifies.
-
-
-@pytest.mark.parametrize("there", [("gpgv",), ("gpg",), ("sqv",), ()])
-def test_each_verifier_of_the_host_will_do(
-    tmp_path: Path, signer: Signer, stranger: Signer, there: tuple[str, ...]
-) -> None:
-    if there and shutil.which(there[0]) is None:
-        pytest.skip(f"{there[0]} is not installed")
-    inner = box(tmp_path)
-    host = Host(
-        str(tmp_path),
-        runner=lambda argv, env, stdin, timeout: (
-            inner.run(argv, check=False, env=env, timeout=timeout)
-            if argv[0] in there
-            else inner.run(["/no/such/program"], check=False)
-        ),
-    )
-    data = b"text\n"
-    good = signature.why_not(host, data, signer.sign(data), signer.key, signer.fingerprint.lower())
-    if not there:
-        assert "no gpgv, gpg or sqv" in good
-        return
-    assert good == signature.GOOD
-    for bad_data, signed in ((b"texT\n", signer.sign(data)), (data, stranger.sign(data)), (data, b"x")):
-        why = signature.why_not(host, bad_data, signed, signer.key, signer.fingerprint)
-        assert why.startswith(f"{there[0]} says: ")
-
-
-def test_only_the_pinned_key_counts_among_valid_signatures() -> None:
-    def says(*lines: str, rc: int = 0) -> bool:
-        done = Completed(("gpgv",), rc, "".join(f"[GNUPG:] {line}\n" for line in lines), "")
-        return signature._status_says(done, "A" * 40)
-
-    valid = "VALIDSIG " + "B" * 40 + " 2026-01-01 1 0 4 0 22 10 00 "
-    assert says("GOODSIG AA x", valid + "A" * 40)  # by a subkey of it
-    assert not says("GOODSIG AA x", valid + "C" * 40)
-    assert not says("EXPKEYSIG AA x", valid + "A" * 40)
-    assert not says("GOODSIG AA x", valid + "A" * 40, rc=1)
-    assert not says("GOODSIG AA x")
-
-
-def test_local_paths() -> None:
-    assert mainline_source.local_path("https://kernel.ubuntu.com/mainline") == ""
-    assert mainline_source.local_path("file:///srv/m%20x/") == "/srv/m x"
-    assert mainline_source.local_path("/srv/m/") == "/srv/m"

@@ -7,9 +7,17 @@ from pathlib import Path
 
 import pytest
 from driver_box import Box
-from trees import GOOD_SIZES
+from trees import GOOD_SIZES, strix_halo
 
-from lemonade_deploy.domain import activate_steps, driver_plan, driver_state, memory, memory_plan, proof
+from lemonade_deploy.domain import (
+    activate_steps,
+    driver_plan,
+    driver_state,
+    kernels,
+    memory,
+    memory_plan,
+    proof,
+)
 from lemonade_deploy.domain.decision import Wishes, decide
 from lemonade_deploy.domain.facts import read_facts
 from lemonade_deploy.domain.memory_plan import MemoryWish
@@ -83,3 +91,51 @@ def test_a_dkms_driver_there_is_the_owners_to_remove(
     clean = box(tmp_path / "b", name, like, "6.18.9-200.fc43.x86_64")
     with pytest.raises(Refused, match="The dkms driver is wanted"):
         decide(read_facts(clean.host), Wishes(policy="dkms"))
+
+
+OS = 'ID={}\nID_LIKE="{}"\nVERSION_ID="{}"\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "like", "kernel", "command"),
+    [
+        ("fedora", "", "6.17.1-300.fc43.x86_64", "sudo dnf upgrade --refresh 'kernel*'"),
+        ("nobara", "fedora", "6.17.1-300.fc43.x86_64", "sudo dnf upgrade --refresh 'kernel*'"),
+        ("arch", "", "6.18.3-arch1-1", "sudo pacman -Syu linux"),
+        ("cachyos", "arch", "6.18.3-2-cachyos", "sudo pacman -Syu linux"),
+        ("opensuse-tumbleweed", "opensuse suse", "6.17.5-1-default", "sudo zypper dup"),
+        ("opensuse-leap", "suse opensuse", "6.4.0-150600.23-default", "sudo zypper update kernel-default"),
+        ("sles", "suse", "6.12.0-160000.5-default", "sudo zypper update kernel-default"),
+        ("rhel", "fedora", "6.12.0-55.el10.x86_64", "sudo dnf upgrade 'kernel*'"),
+        ("rocky", "rhel centos fedora", "5.14.0-570.el9.x86_64", "sudo dnf upgrade 'kernel*'"),
+        ("void", "", "6.12.1_1", "install a kernel of 6.18.4 or later"),
+    ],
+)
+def test_a_bad_kernel_names_the_distributions_own_command(
+    tmp_path: Path, name: str, like: str, kernel: str, command: str
+) -> None:
+    tree = strix_halo(tmp_path, kernel, None).file("/etc/os-release", OS.format(name, like, "1"))
+    with pytest.raises(Refused) as caught:
+        decide(read_facts(tree.host), Wishes())
+    assert command in caught.value.remedy and name in caught.value.found
+
+
+@pytest.mark.parametrize(
+    ("name", "like", "kernel"),
+    [
+        ("fedora", "", "6.18.9-200.fc43.x86_64"),
+        ("arch", "", "6.18.4-arch1-1"),
+        ("opensuse-tumbleweed", "suse", "6.18.5-1-default"),
+        ("rhel", "fedora", "6.12.0-124.8.1.el10_1.x86_64"),  # its number says little: the GPU's numbers do
+    ],
+)
+def test_a_good_box_passes_without_apt(tmp_path: Path, name: str, like: str, kernel: str) -> None:
+    tree = strix_halo(tmp_path, kernel).file("/etc/os-release", OS.format(name, like, "1"))
+    decided = decide(read_facts(tree.host), Wishes())
+    assert (decided.kernel.action, decided.kernel.verdict) == ("keep", "fixed")
+
+
+def test_what_is_unproven_there_stays_with_a_warning(tmp_path: Path) -> None:
+    kernel = kernels.parse("6.12.0-124.8.1.el10_1.x86_64")
+    assert kernel is not None and kernel.flavour == "enterprise"
+    assert kernels.forecast(kernel, "gfx1151").verdict == "unproven"
