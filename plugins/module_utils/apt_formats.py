@@ -43,6 +43,7 @@ class Entry(NamedTuple):
     start: int
     end: int
     text: str  # the line, or the stanza's URIs line: what a finding shows
+    trusted: bool = False  # trusted=yes: apt asks for no signature
 
 
 def _line_number(text: str, position: int) -> int:
@@ -80,6 +81,7 @@ def parse_list(path: str, text: str) -> list[Entry]:
                 start=match.start("uri"),
                 end=match.end("uri"),
                 text=_line_at(text, match.start("uri")),
+                trusted=options.get("trusted", "").lower() == "yes",
             )
         )
     return entries
@@ -150,6 +152,7 @@ def parse_deb822(path: str, text: str) -> list[Entry]:
                             start=start,
                             end=start + len(uri),
                             text=_line_at(text, start),
+                            trusted=_words(stanza, "trusted")[:1] == ["yes"],
                         )
                     )
     return entries

@@ -84,8 +84,11 @@ def judge(path: str, keys: list[openpgp.Key], fingerprint: str, now: float) -> K
 def entry_key(host: Host, entry: Entry, fingerprint: str, now: float) -> KeyState:
     """The state of the key that signs *entry*'s repository; *now* in seconds since 1970.
 
-    A key that stands in the stanza itself, and a fingerprint there, are judged like a file.
+    A key that stands in the stanza itself, and a fingerprint there, are judged like a file; an entry that
+    is trusted as it is (``trusted=yes``) needs none.
     """
+    if entry.trusted:
+        return KeyState(entry.path, OK, "")
     if "BEGIN PGP" in entry.signed_by:
         from . import openpgp
 

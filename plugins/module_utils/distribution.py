@@ -24,6 +24,11 @@ class Distribution(NamedTuple):
         return self.id == "ubuntu" or "ubuntu" in self.like
 
     @property
+    def base(self) -> str:
+        """``ubuntu`` for its derivatives too, else the id: whose archives and suites count."""
+        return "ubuntu" if self.ubuntu else self.id
+
+    @property
     def apt(self) -> bool:
         """Whether this kit has a backend for it: Debian, Ubuntu and their derivatives."""
         return self.ubuntu or self.id == "debian" or "debian" in self.like

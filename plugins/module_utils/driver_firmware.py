@@ -35,7 +35,7 @@ _PACKAGES = {"debian": "firmware-amd-graphics"}
 
 def package(distribution: Distribution) -> str:
     """The distribution's package with amdgpu's firmware."""
-    return _PACKAGES.get("ubuntu" if distribution.ubuntu else distribution.id, "linux-firmware")
+    return _PACKAGES.get(distribution.base, "linux-firmware")
 
 
 def _there(host: Host, folders: Sequence[str], name: str) -> bool:

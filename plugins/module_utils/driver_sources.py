@@ -80,7 +80,7 @@ def wrong_suites(entries: Sequence[Entry], expected: str | None) -> list[Entry]:
 def demand_clear(host: Host, entries: Sequence[Entry]) -> None:
     """Demand that no entry is for another release and none is there twice. Raises Refused."""
     distribution = read_distribution(host)
-    suite = apt_sources.expected_suite(distribution.id, distribution.version)
+    suite = apt_sources.expected_suite(distribution.base, distribution.version)
     wrong = wrong_suites(entries, suite)
     if wrong:
         raise Refused(
@@ -172,7 +172,7 @@ def probe(host: Host, entries: Sequence[Entry]) -> None:
 
 def _new_source(host: Host, request: Request) -> str:
     distribution = read_distribution(host)
-    suite = apt_sources.expected_suite(distribution.id, distribution.version)
+    suite = apt_sources.expected_suite(distribution.base, distribution.version)
     if suite is None:
         raise Refused(
             f"AMD's driver repository has no suite for {distribution.name}",

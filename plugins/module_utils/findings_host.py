@@ -23,7 +23,7 @@ def _place(entry: Entry) -> str:
 
 def _repository(facts: Facts, wishes: Wishes) -> Iterator[Finding]:
     drivers = facts.apt.drivers
-    suite = apt_sources.expected_suite(facts.distribution.id, facts.distribution.version)
+    suite = apt_sources.expected_suite(facts.distribution.base, facts.distribution.version)
     # The driver layer refuses them where it would install from there; else they only wait.
     unclear = ERROR if wishes.policy == DKMS or facts.dkms_installed else WARNING
     for entry in drivers:

@@ -263,7 +263,17 @@ def test_a_card_beside_a_strix_point_goes_in_tree(tmp_path: Path) -> None:
     assert (decided.driver.policy, decided.release.family, decided.gtt_pages) == ("intree", "gfx110X", None)
 
 
-@pytest.mark.parametrize("build", [foreign, built_in])
+def of_another_package(root: Path) -> Tree:
+    tree = strix_halo(root, origin="dkms").dkms(built=[GOOD_KERNEL]).dkms_packages()
+    return tree.file(f"/var/lib/dkms/othergpu/1.0/{GOOD_KERNEL}/x86_64/module/amdgpu.ko.zst")
+
+
+def of_a_guest(root: Path) -> Tree:
+    tree = bare(root).pci(0x1586, kind=0x038000).module(GOOD_KERNEL, "in-tree")
+    return tree.link("/sys/bus/pci/devices/0000:c5:00.0/driver", "../../../bus/pci/drivers/vfio-pci")
+
+
+@pytest.mark.parametrize("build", [foreign, built_in, of_another_package, of_a_guest])
 def test_unknown_is_never_touched(tmp_path: Path, build: Callable[[Path], Tree]) -> None:
     found = facts(build(tmp_path))
     assert not decision.needs_kernel(found, Wishes())

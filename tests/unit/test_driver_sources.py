@@ -13,6 +13,7 @@ from amd_repository import (
     LIST,
     PIN_FILE,
     PROBED,
+    SERVED,
     box_of,
     installed,
     planned,
@@ -259,3 +260,25 @@ def test_other_entries_of_amds_stay_and_are_named(tmp_path: Path) -> None:
     apply_all(changes, box.host)
     assert box.text("/etc/apt/sources.list.d/rocm.list") == OTHERS
     assert [entry.line for entry in driver_sources.left_alone(box.host)] == [1, 2, 3, 4]
+
+
+def test_a_source_that_is_trusted_as_it_is_needs_no_key(tmp_path: Path) -> None:
+    box = box_of(tmp_path)
+    box.remove(KEY_FILE)
+    box.file(LIST, "deb [trusted=yes] https://mirror.lan/amdgpu/30.30/ubuntu noble main\n")
+    sources = driver_sources.plan(box.host, request())
+    assert (sources.keys, sources.refusal) == ({}, None)
+    stanza = "Types: deb\nURIs: https://mirror.lan/amdgpu/30.30/ubuntu\nSuites: noble\nComponents: main\n"
+    box.remove(LIST).file("/etc/apt/sources.list.d/a.sources", f"{stanza}Trusted: yes\n")
+    assert driver_sources.plan(box.host, request()).refusal is None
+    box.file("/etc/apt/sources.list.d/a.sources", stanza)
+    refusal = driver_sources.plan(box.host, request()).refusal
+    assert refusal is not None and "signed-by=" in refusal.remedy
+
+
+def test_a_derivative_takes_ubuntus_suite(tmp_path: Path) -> None:
+    box = Box(tmp_path).dpkg({}).serve(SERVED)
+    box.file(
+        "/etc/os-release", 'ID=linuxmint\nID_LIKE="ubuntu debian"\nVERSION_ID="22"\nUBUNTU_CODENAME=noble\n'
+    )
+    assert "Suites: noble" in driver_sources.plan(box.host, request()).texts[driver_sources.NEW_SOURCE]
