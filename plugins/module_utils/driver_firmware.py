@@ -92,6 +92,7 @@ def _candidate(host: Host, name: str) -> Candidate | None:
 def install(host: Host, name: str, kernel: str) -> None:
     """Install the firmware package and demand the files. Raises Refused: nothing was purged yet."""
     trouble = ""
+    apt.update(host)  # what is missing then shows in the installation's own message
     with initramfs.held(host) as path:
         try:
             apt.apt_get(host, "install", name, path=path)

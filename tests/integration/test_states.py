@@ -15,7 +15,7 @@ from lemonade_deploy.domain.paths import ACTIVATION_DUE
 from lemonade_deploy.lab import Lab
 from lemonade_deploy.lab.paths import cache_dir
 
-from .kit import Ran, boot_id, changed, host_of, kit
+from .kit import Ran, boot_id, changed, disk, host_of, kit
 
 pytestmark = pytest.mark.lab
 
@@ -129,7 +129,10 @@ def test_dkms_policy_switches_the_repository_and_proves_the_driver(lab: Lab, rot
         "-e",
         "amdgpu_driver_policy=dkms",
     )
+    upper = lab.host("it-dkms").folder / "upper"
+    before = disk(upper)
     predicted = kit(*run, "--check")
+    assert disk(upper) == before, "asking AMD's server for a key and a release writes nothing"
     ran = kit(*run)
     host = host_of(ran, "it-dkms")
     assert (ran.rc, host["failure"]) == (0, None)
