@@ -102,6 +102,8 @@ def decide(
         raise Refused(f"{error}.", "Correct the variable and run again.") from error
     bundle = Bundle(base, serving.family, releases.tag(base, serving.family))
     why_bundle = f"bundle of {serving.family} for {serving.name or serving.gfx} at {serving.pci}"
+    if serving.support == "published":
+        why_bundle += " (published, never exercised: no qualification runs on this GPU)"
     if base in releases.KNOWN_BAD:
         why_bundle += f" (known trouble with {base}: {releases.KNOWN_BAD[base]})"
     repository = choose_repository(facts, wishes, driver)

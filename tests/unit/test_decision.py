@@ -255,6 +255,7 @@ def test_a_box_with_a_working_card_keeps_dkms(tmp_path: Path) -> None:
     assert decided.kernel.action == "keep"
     assert decided.gtt_pages is None
     assert decided.release.family == "gfx110X"
+    assert "published, never exercised" in decided.reasons[2]
 
 
 def test_a_card_beside_a_strix_point_goes_in_tree(tmp_path: Path) -> None:
