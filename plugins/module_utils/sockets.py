@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import os
 import pwd
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .host import Host
 
-_LISTEN = "0A"
+_LISTEN, _TIME_WAIT = "0A", "06"
+_LINGER = 60  # s that the kernel keeps a closed connection (TCP_TIMEWAIT_LEN)
 
 
 @dataclass(frozen=True)
@@ -26,12 +28,23 @@ class Listener:
         return f"{self.program} (process {self.pid}, user {self.user}, {self.unit})"
 
 
-def _inodes(host: Host, port: int) -> Iterator[str]:
+def _inodes(host: Host, port: int, state: str = _LISTEN) -> Iterator[str]:
     for path in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in (host.read(path) or "").splitlines()[1:]:
             fields = line.split()
-            if fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
+            if fields[3] == state and int(fields[1].rpartition(":")[2], 16) == port:
                 yield fields[9]
+
+
+def await_free(host: Host, port: int) -> None:
+    """Wait, a minute at most, until no closed connection of another server holds *port*.
+
+    A server that sets SO_REUSEADDR (vLLM) can bind over those of its like, one that sets SO_REUSEPORT
+    (lemond's library) over those of its like, and neither over the other's.
+    """
+    until = time.monotonic() + _LINGER + 5
+    while any(_inodes(host, port, _TIME_WAIT)) and time.monotonic() < until:
+        time.sleep(0.5)
 
 
 def listener(host: Host, port: int) -> Listener | None:

@@ -13,12 +13,14 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlsplit
 
-from . import daemon, lemond_log, lemond_service, paths, systemd, vllm_arguments
+from . import daemon, lemond_log, lemond_service, paths, sockets, systemd, vllm_arguments
 from .change import Call, Change, Command, Operation, Remove, WriteFile
 from .host import Host
 from .lemond_models import BUILT_IN, on_disk, wanted_from
 from .module import Refused
+from .scrub import scrub
 from .systemd import UnitState
 from .vllm_arguments import Served
 
@@ -27,6 +29,7 @@ UNIT = daemon.UNITS[daemon.VLLM]
 OBJECT = "service vllm"
 ARGUMENTS = "@ARGUMENTS@"  # in the unit's text: where the command line's arguments belong
 START_TIMEOUT = 1800  # s; loading is part of the start, and the first one compiles kernels
+_TRIM = 200  # characters of a line that are shown
 _WEIGHTS = (".safetensors", ".bin", ".gguf")
 
 
@@ -126,7 +129,10 @@ def starts(
     if lemond.running or lemond.enabled == "enabled":
         # Its files stay: who goes back finds lemond's models and settings.
         stop = Command(("systemctl", "disable", "--now", lemond_service.UNIT), timeout=300)
-        changes.append(Change(layer, "service lemond", "stop", "vLLM takes its place", operations=(stop,)))
+        free = Call(lambda host: sockets.await_free(host, urlsplit(endpoint).port or 0))
+        changes.append(
+            Change(layer, "service lemond", "stop", "vLLM takes its place", operations=(stop, free))
+        )
     if not state.running:
         changes.append(start(layer, "start", endpoint, timeout))
     elif due:
@@ -159,10 +165,11 @@ def restart(layer: str, detail: str) -> Change:
     )
 
 
-def stop_and_remove() -> Change:
-    """vLLM gives way to lemond."""
+def stop_and_remove(endpoint: str) -> Change:
+    """vLLM gives way to lemond, which will have *endpoint*."""
     operations = (
         Command(("systemctl", "disable", "--now", UNIT), timeout=300),
+        Call(lambda host: sockets.await_free(host, urlsplit(endpoint).port or 0)),
         Remove(paths.VLLM_UNIT),
         Command(("systemctl", "daemon-reload")),
     )
@@ -221,7 +228,8 @@ def _failure(host: Host, endpoint: str, began: float) -> Refused:
     # vLLM's lines stand here without lemond's head.
     found = lemond_log.diagnose([f"- - [Info] (Process) {message}" for message in messages])
     if found is None:
-        return Refused(f"{UNIT} does not stay up; its log says nothing known.", remedy)
+        said = [scrub(line)[:_TRIM] for line in messages if line.strip()][-3:]
+        return Refused(f"{UNIT} does not stay up. It said last: {' | '.join(said) or 'nothing'}", remedy)
     return Refused(
         f"vLLM does not load its model. {found.sentence()}",
         found.signature.remedy if found.signature else remedy,

@@ -232,7 +232,11 @@ class Service:
             lemond_offline.check(self._host, self._given["models"])
         unit = self._given["unit"].rstrip("\n") + "\n"
         desired = lemond_service.Desired(unit, lemond_config.text(self.settings), self._secrets())
-        give_way = [vllm_service.stop_and_remove()] if daemon.installed(self._host) == daemon.VLLM else []
+        give_way = (
+            [vllm_service.stop_and_remove(self.endpoint)]
+            if daemon.installed(self._host) == daemon.VLLM
+            else []
+        )
         state = lemond_state.plan(self._host, binary or lemond_service.PROGRAM)
         current = lemond_service.read(self._host)
         return lemond_service.plan(current, desired, self.endpoint, give_way, first=state)

@@ -7,6 +7,9 @@ import os
 import socket
 from pathlib import Path
 
+import pytest
+
+from lemonade_deploy.domain import sockets
 from lemonade_deploy.domain.host import Host
 from lemonade_deploy.domain.sockets import listener
 
@@ -40,3 +43,22 @@ def test_a_connection_is_no_listener(tmp_path: Path) -> None:
     found = listener(host, 13305)
     assert found is not None
     assert (found.pid, found.unit) == (5, "lemond.service")
+
+
+def test_a_closed_connection_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One server cannot bind over what another left, until the kernel has forgotten it."""
+    host, waited = Host(str(tmp_path)), []
+    head = "  sl  local_address rem_address   st\n"
+    left = "   0: 0100007F:33F9 0100007F:9198 06 00000000:00000000 03:000004CE 00000000     0   0 0 3 0\n"
+    host.write("/proc/net/tcp", head + left)
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 3:
+            host.write("/proc/net/tcp", head)
+
+    monkeypatch.setattr("lemonade_deploy.domain.sockets.time.sleep", sleep)
+    sockets.await_free(host, 14000)
+    assert waited == []
+    sockets.await_free(host, 0x33F9)
+    assert len(waited) == 3
