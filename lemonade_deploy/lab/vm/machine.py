@@ -13,11 +13,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
+
+import yaml
 
 from ..shell import Completed, LabError, Process, run
-from .image import SNAPSHOT, Image
+from ..state import read_json, write_json
+from .image import ERST_BYTES, HARDWARE, SNAPSHOT, Image
 
-MEMORY_MIB = 640
 NAME = "vm"  # the guest's name in the inventory
 
 
@@ -49,6 +52,9 @@ class Machine:
         self.folder = folder
         self.port = free_port()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        left = Process.load(read_json(self._record))
+        if left is not None:  # of a run that was killed
+            left.stop()
         self.disk = folder / "disk.qcow2"
         if not self.disk.exists():
             run(["cp", "--reflink=auto", "--sparse=always", disk or image.disk, self.disk])
@@ -74,17 +80,21 @@ class Machine:
         return self.folder / "serial.log"
 
     @property
+    def _record(self) -> Path:
+        return self.folder / "process.json"
+
+    @property
     def _monitor(self) -> Path:
         return self.folder / "monitor"
 
     def start(self, snapshot: str | None = None) -> None:
         """Power on, or go on from *snapshot*. Raises LabError where QEMU ends at once."""
         self._monitor.unlink(missing_ok=True)
+        erst = self.folder / "erst"
         argv = [
-            *("qemu-system-x86_64", "-accel", "tcg,thread=multi,tb-size=256", "-machine", "pc"),
-            *("-m", str(MEMORY_MIB), "-smp", "2", "-nographic", "-nodefaults", "-no-user-config"),
+            *("qemu-system-x86_64", *HARDWARE),
             *("-drive", f"file={self.disk},if=virtio,cache=unsafe,discard=unmap"),
-            *("-device", "virtio-rng-pci", "-device", "virtio-net-pci,netdev=n0,romfile="),
+            *("-object", f"memory-backend-file,id=erst,mem-path={erst},size={ERST_BYTES},share=on"),
             *("-netdev", f"user,id=n0,hostfwd=tcp:127.0.0.1:{self.port}-:22"),
             *("-chardev", f"file,id=serial,path={self.serial_log},append=on", "-serial", "chardev:serial"),
             *("-monitor", f"unix:{self._monitor},server,nowait"),
@@ -97,16 +107,16 @@ class Machine:
         except LabError:
             popen.wait()
             raise LabError(f"QEMU: {(self.folder / 'qemu.log').read_text('utf-8').strip()}") from None
-        (self.folder / "pid").write_text(f"{popen.pid}\n", "ascii")
+        write_json(self._record, self._running.process.dump())
 
     def stop(self) -> None:
         """End QEMU as a power cut would; fine when it is not running."""
         running, self._running = self._running, None
         if running is None:
             return
-        running.process.stop()
+        running.process.stop(grace=30)  # QEMU closes the disk, which may be copied then
         running.popen.wait()
-        (self.folder / "pid").unlink(missing_ok=True)
+        self._record.unlink(missing_ok=True)
 
     def remove(self) -> None:
         """End QEMU and delete the folder."""
@@ -176,6 +186,42 @@ class Machine:
                 raise LabError(f"the guest does not answer after {timeout:.0f} s; see {self.serial_log}")
             time.sleep(0.5)
         return time.monotonic() - begun
+
+    def copy(self, source: Path, target: str) -> None:
+        """Copy a file into the guest. Raises LabError."""
+        options = ["-P" if word == "-p" else word for word in self.ssh_options()]  # scp's spelling
+        run(["scp", "-q", *options, source, f"deploy@127.0.0.1:{target}"], timeout=300)
+
+    def wait_for_boot(self, before: str, timeout: float) -> str:
+        """Wait until another boot than *before* answers; its id. Raises LabError."""
+        until = time.monotonic() + timeout
+        while time.monotonic() < until:
+            done = self.ssh("cat /proc/sys/kernel/random/boot_id", timeout=60)
+            if done.rc == 0 and done.stdout.strip() != before:
+                return done.stdout.strip()
+            time.sleep(1)
+        raise LabError(f"no new boot after {timeout:.0f} s; see {self.serial_log}")
+
+    def inventory(self, **variables: Any) -> Path:
+        """Write an inventory of this machine for the kit; *variables* are the roles' public ones."""
+        host = {
+            "ansible_host": "127.0.0.1",
+            "ansible_port": self.port,
+            "ansible_user": "deploy",
+            "ansible_become": True,
+            "ansible_python_interpreter": "/usr/bin/python3",
+            "ansible_ssh_private_key_file": str(self.image.client_key),
+            "ansible_ssh_common_args": (
+                f"-F /dev/null -o IdentitiesOnly=yes -o UserKnownHostsFile={self.known_hosts}"
+                " -o GlobalKnownHostsFile=/dev/null -o StrictHostKeyChecking=yes"
+            ),
+            "preflight_min_disk_gib": 1,  # the disk is small
+            **variables,
+        }
+        path = self.folder / "hosts.yml"
+        content = {"lemonade": {"hosts": {NAME: host}}}
+        path.write_text(yaml.safe_dump(content, sort_keys=False, width=1000), "utf-8")
+        return path
 
     def boot_id(self) -> str:
         """Id of the guest's boot."""
