@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from . import dkms, kernel_signing, kernels, mainline, mainline_debs
+from . import apt_plan, dkms, kernel_signing, kernels, mainline, mainline_debs
 from .apt import PrivateApt
 from .dkms import TREE
 from .fetch import FetchError
 from .host import Host
-from .kernel_choice import KernelCandidate, Mainline, Question, judge
+from .kernel_choice import Deb, KernelCandidate, Mainline, Question, judge
 from .mainline_source import Reader
 from .refusal import Refused
 
@@ -70,19 +70,25 @@ def _candidate(
     headers: list[str],
     apt: PrivateApt,
 ) -> KernelCandidate:
-    kernel = kernels.parse(version.release)
-    if kernel is None:
-        raise mainline.Unusable(f"{version.release} is no kernel release")
     debs = reader.build(version, bool(headers))
+    simulation = apt_plan.Simulation()
     try:
         simulation, debs = mainline_debs.simulate(host, debs, apt)
     except mainline.Unusable as error:
+        if not mainline_debs.sound(apt):
+            # The driver's layer repairs it first; the kernel's layer then asks again, and strictly.
+            return _taken(question, version.release, debs)
         needed = f" (headers are needed by the DKMS modules {', '.join(headers)})" if headers else ""
         raise mainline.Unusable(f"{error}{needed}") from error
     if simulation.remove:
         raise mainline.Unusable(f"installing it would remove {', '.join(simulation.remove)}")
-    names = tuple(deb.name for deb in debs)
-    return KernelCandidate(version.release, names, "mainline", judge(question, kernel), debs)
+    return _taken(question, version.release, debs)
+
+
+def _taken(question: Question, release: str, debs: tuple[Deb, ...]) -> KernelCandidate:
+    kernel = kernels.parse(release)
+    forecast = judge(question, kernel) if kernel else kernels.forecast_all(None, question.isas)
+    return KernelCandidate(release, tuple(deb.name for deb in debs), "mainline", forecast, debs)
 
 
 def _suiting(question: Question, there: list[mainline.Version]) -> Iterator[mainline.Version]:

@@ -65,6 +65,8 @@ def _empty_data() -> bytes:
 def simulate(host: Host, debs: Sequence[Deb], apt: PrivateApt) -> tuple[apt_plan.Simulation, tuple[Deb, ...]]:
     """What installing *debs* would do, and *debs* with their sizes.
 
+    A host whose packages are broken as they are says nothing about *debs*: :func:`sound` tells the two apart.
+
     Raises mainline.Unusable where apt finds no way (a dependency that no source has), FetchError, OSError.
     """
     sized, paths = [], []
@@ -80,6 +82,15 @@ def simulate(host: Host, debs: Sequence[Deb], apt: PrivateApt) -> tuple[apt_plan
         except CommandFailed as error:
             raise mainline.Unusable(f"apt cannot install {_names(debs)}: {_unmet(error)}") from error
     return simulation, tuple(sized)
+
+
+def sound(apt: PrivateApt) -> bool:
+    """Whether apt can plan at all on this host; half-installed packages keep it from that until repaired."""
+    try:
+        apt.simulate_install(())
+    except CommandFailed:
+        return False
+    return True
 
 
 def _names(debs: Sequence[Deb]) -> str:

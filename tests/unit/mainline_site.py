@@ -172,6 +172,7 @@ class FakeApt:
     def __init__(self, root: Path, broken: Iterable[str] = (), removes: Iterable[str] = ()) -> None:
         self.root, self.broken, self.removes = root, tuple(broken), tuple(removes)
         self.asked: list[list[str]] = []
+        self.unsound = False  # packages are broken as they are: apt plans nothing
 
     def simulate_install(self, packages: Sequence[str]) -> Simulation:
         """As PrivateApt's."""
@@ -186,6 +187,7 @@ class FakeApt:
             names.append(shown.stdout.strip())
         self.asked.append(names)
         bad = [name for name in names if any(text in name for text in self.broken)]
+        bad = ["amdgpu-dkms"] if self.unsound else bad
         if bad:
             text = f"The following packages have unmet dependencies:\n {bad[0]} : Depends: libc6 (>= 2.38)\n"
             raise CommandFailed(Completed(("apt-get",), 100, text, "E: Unable to correct problems"))

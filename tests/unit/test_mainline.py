@@ -147,6 +147,14 @@ def test_a_build_that_apt_cannot_install_or_that_removes_something_is_passed_ove
         take(box(tmp_path), site, url, apt=FakeApt(tmp_path, removes=["zfs-dkms"]))
 
 
+def test_a_host_whose_packages_are_broken_is_repaired_first(
+    tmp_path: Path, server: Nasty, signer: Signer
+) -> None:
+    site, apt = usual(signer), FakeApt(tmp_path)
+    apt.unsound = True
+    assert take(box(tmp_path), site, site.serve(server), apt=apt).release == NEWEST
+
+
 def test_a_signature_of_somebody_else_is_an_alarm(
     tmp_path: Path, server: Nasty, signer: Signer, stranger: Signer
 ) -> None:
