@@ -94,6 +94,14 @@ def test_a_device_that_is_closed() -> None:
     assert "cannot open /etc/shadow" in done.stderr and "DeviceAllow=char-kfd" in done.stderr
 
 
+def test_a_device_whose_mode_allows_what_its_open_refuses(tmp_path: Path) -> None:
+    """As with systemd's list of devices: only an open tells. A folder stands in for the node here."""
+    (tmp_path / "kfd").mkdir()
+    done = check(tmp_path, CPU, device=False)
+    assert done.returncode == 1
+    assert "cannot open" in done.stderr
+
+
 # --- the unit ------------------------------------------------------------------------
 
 
