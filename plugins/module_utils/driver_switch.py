@@ -87,7 +87,10 @@ def _as_installed(state: DriverState) -> DkmsWish:
             "AMD's DKMS driver is loaded, but not from its packages, and no source of them is known",
             "set amdgpu_driver_policy to intree, or to dkms for AMD's packages",
         )
-    return DkmsWish(versions[0], versions[1], driver_releases.module_version(versions[0]))
+    pin = state.pin if state.pin == driver_sources.REPOSITORY_PIN else None
+    return DkmsWish(
+        versions[0], versions[1], driver_releases.module_version(versions[0]), sources=Sources(pin=pin)
+    )
 
 
 def _installed(state: DriverState, request: Request) -> tuple[str, str] | None:

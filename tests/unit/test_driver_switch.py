@@ -31,6 +31,7 @@ from lemonade_deploy.domain import (
     driver_sources,
     driver_state,
     driver_switch,
+    paths,
 )
 from lemonade_deploy.domain.change import apply_all
 from lemonade_deploy.domain.driver_sources import Request
@@ -168,6 +169,12 @@ def test_without_a_repository_a_working_driver_stays(tmp_path: Path) -> None:
     state = driver_state.read(box.host)
     wish = driver_switch.make_wish(box.host, state, request(version=""))
     assert driver_plan.plan_dkms(state, wish, driver_switch.steps(wish)) == []
+
+
+def test_the_own_pin_stays_with_a_driver_that_stays(tmp_path: Path) -> None:
+    box = installed(tmp_path).file(paths.APT_PIN, driver_sources.REPOSITORY_PIN)
+    box.remove("/etc/apt/sources.list.d/amdgpu.list")
+    assert planned(box, request(version=""))[1] == []
 
 
 def test_a_new_module_version_asks_for_a_reboot(tmp_path: Path) -> None:
