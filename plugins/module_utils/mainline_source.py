@@ -37,7 +37,7 @@ class Tree:
 
     def place(self, path: str) -> str:
         """Address of a file, for people and for the decision."""
-        return f"file://{self.local}/{path}" if self.local else f"{self.url}/{path}"
+        return f"file://{urllib.parse.quote(self.local)}/{path}" if self.local else f"{self.url}/{path}"
 
     def read(self, path: str) -> bytes | None:
         """A small file; None where there is none. Raises FetchError."""

@@ -3,15 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from driver_box import Box
 from kernel_sources import BUILD, DEB, PrivateApt
 from test_kernels import TRIXIE
 from trees import GOOD_SIZES, OLD_KERNEL, Tree, dirty, strix_halo
 
-from lemonade_deploy.domain import backports, kernel_search, kernels, preflight
+from lemonade_deploy.domain import (
+    backports,
+    grub,
+    initramfs,
+    kernel_plan,
+    kernel_search,
+    kernels,
+    preflight,
+    trial_menu,
+)
+from lemonade_deploy.domain.change import apply_all
 from lemonade_deploy.domain.decision import Wishes, decide, needs_kernel
 from lemonade_deploy.domain.facts import read_facts
 from lemonade_deploy.domain.kernel_choice import (
@@ -21,6 +32,7 @@ from lemonade_deploy.domain.kernel_choice import (
     Question,
     choose,
 )
+from lemonade_deploy.domain.kernel_plan import KernelState, KernelWish
 from lemonade_deploy.domain.kernels import Forecast
 
 DEBIAN = {
@@ -168,3 +180,46 @@ def test_a_pin_by_upstreams_number_is_met_by_what_runs(tmp_path: Path) -> None:
     found = read_facts(strix_halo(tmp_path, "6.18.20-061820-generic").host)
     assert not needs_kernel(found, Wishes(kernel_version="6.18.20"))
     assert needs_kernel(found, Wishes(kernel_version="6.18.21"))
+
+
+def test_the_kernel_layer_adds_the_source_and_asks_for_the_target(tmp_path: Path) -> None:
+    old, new = "6.12.43+deb13-amd64", "7.1.8+deb13-amd64"
+    made = Box(tmp_path)
+    made.kernel(old)
+    made.kernels(old)
+
+    def install(_argv: Sequence[str], _env: Mapping[str, str]) -> None:
+        assert source.path in made.root.joinpath("seen").read_text()
+        made.file(f"/boot/vmlinuz-{new}").module(new, "in-tree")
+        made.write_menu()
+
+    def update(argv: Sequence[str], _env: Mapping[str, str]) -> None:
+        there = made.host.read(source.path) or ""
+        made.file("/seen", f"{source.path}: {there}" if there == source.content else "")
+
+    source = AptSource("/etc/apt/sources.list.d/lemonade-deploy-backports.sources", "Types: deb\n")
+    made.on("apt-get", "update", do=update)
+    made.on("apt-get", "install", do=install)
+    wish = KernelWish(new, (f"linux-image-{new}",), target="trixie-backports", apt_source=source)
+    plan = kernel_plan.plan(kernel_state(made, wish), wish)
+    assert [(change.object, change.action) for change in plan][:3] == [
+        ("grub default", "pin"),
+        ("backports source", "add"),
+        ("kernel", "install"),
+    ]
+    apply_all(plan, made.host)
+    (argv,) = [argv for argv in made.ran("apt-get") if "install" in argv]
+    assert list(argv[argv.index("install") :]) == ["install", "-t", "trixie-backports", f"linux-image-{new}"]
+    after = [change.object for change in kernel_plan.plan(kernel_state(made, wish), wish)]
+    assert "backports source" not in after and "kernel" not in after
+
+
+def kernel_state(made: Box, wish: KernelWish) -> KernelState:
+    """As the module kernel reads it."""
+    return KernelState(
+        made.host.running_kernel(),
+        wish.release in initramfs.installed_kernels(made.host),
+        grub.read(made.host),
+        source=made.host.read(wish.apt_source.path) if wish.apt_source else None,
+        entries=trial_menu.read(made.host),
+    )

@@ -91,9 +91,9 @@ def test_a_large_control_archive_is_read_to_its_end(tmp_path: Path, server: Nast
 @pytest.mark.parametrize("form", ["{}", "file://{}", "{}/"])
 def test_a_folder_on_the_host_is_as_good_as_the_web(tmp_path: Path, signer: Signer, form: str) -> None:
     site = usual(signer)
-    site.lay(tmp_path / "srv/mainline dir")
+    site.lay(tmp_path / "srv/mainline 100%?#")
     (tmp_path / "srv/key.asc").write_bytes(signer.key)
-    url = form.format("/srv/mainline dir" if "file" not in form else "/srv/mainline%20dir")
+    url = form.format("/srv/mainline%20100%25%3F%23" if "file" in form else "/srv/mainline 100%?#")
     found = take(box(tmp_path), site, url, key="/srv/key.asc")
     assert found.release == NEWEST and all(deb.url.startswith("file:///srv/") for deb in found.debs)
     (files := mainline_install.fetch(box(tmp_path), found.debs))
