@@ -211,5 +211,5 @@ def settle(host: Host, checkpoint: str, commit: str, folder: str) -> None:
             os.makedirs(inner, exist_ok=True)
             for name in names:
                 os.replace(os.path.join(below, name), os.path.join(inner, name))
-    shutil.rmtree(host.path(f"{base}/{PARTIAL}"), ignore_errors=True)
+    shutil.rmtree(host.path(f"{base}/{PARTIAL}"))
     host.write(f"{base}/refs/main", commit)

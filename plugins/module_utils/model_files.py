@@ -46,8 +46,12 @@ class Store:
 def store(
     host: Host, url: str, folder: str, gtt_pages: int | None, pending: bool, slice_seconds: float
 ) -> Store:
-    """The source that the variables name. The token comes from the environment files of the service."""
-    source: hub_cache.Source = Folder(host, folder) if folder else Hub(url, token(host))
+    """The source that the variables name. The token comes from the environment files of the service.
+
+    It goes to nobody in the clear: a mirror that is asked by http gets none.
+    """
+    secret = token(host) if url.startswith("https://") else ""
+    source: hub_cache.Source = Folder(host, folder) if folder else Hub(url, secret)
     return Store(source, gtt_pages, pending, slice_seconds)
 
 

@@ -23,7 +23,10 @@ pytestmark = pytest.mark.lab
 
 SITE = "/opt/lemonade-deploy/vllm-rocm/current/lib/python3*/site-packages"
 CACHE = "/var/cache/huggingface/hub/models--HuggingFaceTB--SmolLM2-135M-Instruct"
-SHORT = json.dumps({"lemonade_server_global_timeout": 30, "models_load_timeout": 30})
+SHORT, LONG = (
+    30,
+    240,
+)  # s for a load; the longer one for a machine too slow to come to the point in the short one
 BASE = "http://127.0.0.1:13305"
 
 
@@ -45,7 +48,7 @@ def sh(lab: Lab, host: str, script: str) -> str:
 
 @pytest.fixture(scope="module")
 def real(lab: Lab, main_host: str) -> Iterator[str]:
-    """A host that serves with the real vLLM, whose loads get 30 s; afterwards as before."""
+    """A host that serves with the real vLLM; afterwards as before."""
     ran = kit("site.yml", "-i", str(lab.inventory_path), "-l", main_host, "--json")
     assert host_of(ran, main_host)["failure"] is None
     yield main_host
@@ -56,10 +59,17 @@ def told(lab: Lab, host: str, breaking: str, mending: str) -> dict[str, str]:
     """The failure of a load while something is broken."""
     sh(lab, host, f"curl -s -XPOST {BASE}/v1/unload -d '{{}}' >/dev/null; {breaking}")
     try:
-        failure = run(lab, host, "-e", SHORT)["failure"]
+        for seconds in (SHORT, LONG):
+            limits = {"lemonade_server_global_timeout": seconds, "models_load_timeout": seconds}
+            failure = run(lab, host, "-e", json.dumps(limits))["failure"]
+            assert failure is not None, "it loads all the same"
+            if (
+                "still starting" not in failure["message"]
+                and "was not loaded after" not in failure["message"]
+            ):
+                break
     finally:
         sh(lab, host, mending)
-    assert failure is not None, "it loads all the same"
     assert failure["layer"] == "models" and failure["remedy"]
     assert "within timeout" not in failure["message"]
     return dict(failure)

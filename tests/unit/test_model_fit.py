@@ -199,6 +199,11 @@ def test_the_token_comes_from_environment_files(tmp_path: Path) -> None:
     assert model_files.token(host) == "hf_users"
     host.write("/etc/lemonade-deploy/lemond.env", 'HF_TOKEN="hf_ours"\n')
     assert model_files.token(host) == "hf_ours"
+    sent = {
+        url: model_files.store(host, url, "", None, False, 0).source._token  # type: ignore[attr-defined]
+        for url in ("https://huggingface.co", "http://mirror.lan")
+    }
+    assert sent == {"https://huggingface.co": "hf_ours", "http://mirror.lan": ""}
 
 
 # --- options that are taken back ------------------------------------------------------
