@@ -11,7 +11,8 @@ import json
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from . import dpkg, paths
@@ -82,6 +83,20 @@ def release(host: Host) -> None:
     if names:
         host.run(["apt-mark", "unhold", *names])
     os.unlink(host.path(paths.KERNEL_HOLD))
+
+
+@contextmanager
+def lifted(host: Host) -> Iterator[None]:
+    """While kernels are installed: apt would not change what we hold. Raises CommandFailed, OSError."""
+    before = read(host)
+    if before is None:
+        yield
+        return
+    release(host)
+    try:
+        yield
+    finally:
+        hold(host, before.kernel)
 
 
 def keep(host: Host, releases: Sequence[str]) -> None:

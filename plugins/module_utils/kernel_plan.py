@@ -156,9 +156,7 @@ def install(host: Host, wish: KernelWish, state: KernelState) -> None:
     errors = apt.update(host)
     packages = [*wish.packages, *state.missing]
     kernel_hold.keep(host, [state.running, wish.release])
-    if state.held is not None:
-        kernel_hold.release(host)  # else apt would not change what we hold ourselves
-    with initramfs.held(host) as path:
+    with kernel_hold.lifted(host), initramfs.held(host) as path:
         if wish.debs:
             packages = mainline_install.install(host, wish.debs, wish.release, path)
         else:

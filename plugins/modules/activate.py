@@ -169,7 +169,7 @@ class Activate:
                 self.host, situation, self.wish, self.module.params["confirm_timeout"], self.module.warn
             )
             if not situation.reboot:
-                changes += self.prove_and_confirm(0, situation.due)
+                changes += self.prove_and_confirm(self.patience(), situation.due)
         on_trial = situation.reboot and situation.due.kernel not in (None, situation.running)
         self.finish(changes, situation.reboot, situation.due.kernel if on_trial else "")
 
@@ -178,10 +178,18 @@ class Activate:
         fallen = activate_steps.fallen(self.host, self.wish)
         if fallen is not None:
             self.fail(*fallen)
-        # What is waited for must not outlast the time that the kernel on trial is given.
         patience = min(SETTLE_SECONDS, self.module.params["confirm_timeout"] // 4)
         changes = self.prove_and_confirm(patience, activation.load(self.host))
         self.finish(changes, ())
+
+    def patience(self) -> int:
+        """Seconds to wait for the driver in a boot that an earlier run began; none in an ordinary one.
+
+        Never so long that the kernel on trial runs out of its own time meanwhile.
+        """
+        if not activate_steps.on_trial(self.host):
+            return 0
+        return min(SETTLE_SECONDS, int(self.module.params["confirm_timeout"]) // 4)
 
     def back(self) -> None:
         """After the boot back from a kernel that came up, but was not proven."""

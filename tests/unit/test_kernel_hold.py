@@ -11,7 +11,7 @@ import pytest
 from driver_box import Box
 
 from lemonade_deploy.domain import disk, dpkg, kernel_hold, kernel_plan, paths
-from lemonade_deploy.domain.host import Completed
+from lemonade_deploy.domain.host import CommandFailed, Completed
 from lemonade_deploy.domain.kernel_plan import KernelState, KernelWish
 from lemonade_deploy.domain.module import Refused
 
@@ -101,8 +101,8 @@ def test_kept_kernels_are_named_exactly(tmp_path: Path) -> None:
 # -- in the plan -----------------------------------------------------------------------------------
 
 
-def plan(release: str, held: kernel_hold.Hold | None, hold: bool = True) -> list[str]:
-    state = KernelState(OLD, True, None, held=held)
+def plan(release: str, held: kernel_hold.Hold | None, hold: bool = True, running: str = OLD) -> list[str]:
+    state = KernelState(running, True, None, held=held)
     wish = KernelWish(release, (), hold=hold)
     return [f"{change.object}: {change.action}" for change in kernel_plan.plan(state, wish)]
 
@@ -134,9 +134,30 @@ def test_our_own_hold_does_not_stand_in_the_way_of_an_installation(tmp_path: Pat
     state = KernelState(OLD, False, None, held=kernel_hold.read(box.host))
     kernel_plan.install(box.host, KernelWish(NEW, ("linux-generic-hwe-24.04",)), state)
     assert held_then == [set()]
+    assert on_hold(box) == set(METAS)
     assert f"linux-(image|image-unsigned|modules|modules-extra|headers)-{re.escape(NEW)}" in str(
         box.text(paths.KERNEL_KEEP)
     )
+
+
+def test_an_installation_that_fails_leaves_the_hold_as_it_was(tmp_path: Path) -> None:
+    box = box_of(tmp_path)
+    kernel_hold.hold(box.host, OLD)
+    box.on("apt-get", "install", rc=100, stderr="E: no network")
+    state = KernelState(OLD, False, None, held=kernel_hold.read(box.host))
+    with pytest.raises(CommandFailed):
+        kernel_plan.install(box.host, KernelWish(NEW, ("linux-generic-hwe-24.04",)), state)
+    assert on_hold(box) == set(METAS)
+    assert kernel_hold.read(box.host) == state.held
+
+
+def test_a_kernel_that_is_held_already_and_put_back_needs_no_second_hold(tmp_path: Path) -> None:
+    box = box_of(tmp_path)
+    kernel_hold.hold(box.host, NEW)
+    box.on("apt-get", "install", do=lambda _argv, _env: box.kernels(OLD, NEW).module(NEW, "in-tree") and None)
+    wish = KernelWish(NEW, ("linux-generic-hwe-24.04",))
+    kernel_plan.install(box.host, wish, KernelState(OLD, False, None, held=kernel_hold.read(box.host)))
+    assert plan(NEW, kernel_hold.read(box.host), running=NEW) == []
 
 
 def test_a_kernel_whose_files_are_gone_is_put_back(tmp_path: Path) -> None:

@@ -81,6 +81,17 @@ def test_a_kernel_that_was_removed_leaves_no_entry_that_cannot_boot(tmp_path: Pa
     assert state_of(box).fallback == (0,)
 
 
+def test_the_recovery_entry_is_never_the_one_that_is_copied(tmp_path: Path) -> None:
+    box = box_of(tmp_path)
+    trial_menu.write(box.host, Entries(OLD))
+    entry = "menuentry 'x' $menuentry_id_option 'i' {{\n\tlinux\t/boot/vmlinuz-" + OLD + " ro {}\n}}\n"
+    text = box._our_entries(
+        entry.format("single") + entry.format("recovery nomodeset") + entry.format("quiet")
+    )
+    assert text.count("menuentry ") == 1
+    assert "ro quiet" in text
+
+
 def test_without_the_real_entries_there_are_none_of_ours(tmp_path: Path) -> None:
     box = box_of(tmp_path)
     trial_menu.write(box.host, Entries(OLD, trial=NEW))
@@ -111,6 +122,16 @@ def test_a_menu_that_does_not_begin_with_the_running_kernel_is_no_pin(tmp_path: 
     box = box_of(tmp_path).on("update-grub")
     with pytest.raises(grub.EntryMissing, match=r"begin with 6\.14"):
         trial.pin(box.host, OLD, NEW)
+
+
+def test_a_fallback_that_something_else_overwrites_is_no_pin(tmp_path: Path) -> None:
+    box = box_of(tmp_path)
+    trial.pin(box.host, OLD, NEW)
+    entries = trial_menu.read(box.host)
+    assert trial.pinned(state_of(box), entries, OLD)
+    assert not trial.pinned(state_of(box), entries, NEW)
+    box.file(grub.GRUB_CFG, str(box.text(grub.GRUB_CFG)) + "set fallback=3\n")  # a script of the user's
+    assert not trial.pinned(state_of(box), entries, OLD)
 
 
 def test_armed_means_one_boot_of_the_new_kernel_with_its_watchers(tmp_path: Path) -> None:
