@@ -98,9 +98,7 @@ def test_what_nobody_knows_is_left_to_the_driver_layer(tmp_path: Path, version: 
 def test_a_later_source_that_is_there_counts(tmp_path: Path) -> None:
     tree = headers(strix_halo(tmp_path, MAINLINE).amd_source("31.20"), MAINLINE, GOOD_KERNEL)
     assert preflight.stop_reason(look(tree, DKMS)) is not None
-    tree.file(
-        "/etc/apt/sources.list.d/b.list", "deb https://repo.radeon.com/amdgpu/31.30/ubuntu noble main\n"
-    )
+    tree.amd_source("31.30")
     assert preflight.stop_reason(look(tree, DKMS)) is None
 
 

@@ -100,3 +100,12 @@ def test_preflight_defaults_are_those_of_the_roles_they_come_from() -> None:
         assert str(options[argument].get("default", "")) == str(defaults(owner)[match[1]]), match[1]
         compared += 1
     assert compared >= 5
+
+
+def test_doctor_wishes_what_a_run_wishes() -> None:
+    (task,) = load(ROOT / "roles" / "preflight" / "tasks" / "main.yml")
+    (play,) = load(ROOT / "playbooks" / "doctor.yml")
+    asked = task["lemonade.deploy.preflight"]
+    told = play["tasks"][0]["lemonade.deploy.preflight"]
+    wishes = {name for name in asked if re.match(r"(amdgpu_driver|kernel|gpu_memory)_", name)}
+    assert {name: told.get(name) for name in wishes} == {name: asked[name] for name in wishes}
