@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 from kernel_sources import BUILD, PrivateApt
 from test_kernels import NOBLE, RESOLUTE, TRIXIE, image, ubuntu
+from trees import dirty, strix_halo
 
-from lemonade_deploy.domain import kernel_search, mainline
+from lemonade_deploy.domain import kernel_search, kernel_signing, mainline, preflight
+from lemonade_deploy.domain.decision import Wishes
 from lemonade_deploy.domain.distribution import Distribution
+from lemonade_deploy.domain.facts import read_facts
 from lemonade_deploy.domain.fetch import FetchError
 from lemonade_deploy.domain.host import Host
 from lemonade_deploy.domain.kernel_choice import (
@@ -159,3 +162,33 @@ def test_a_source_that_the_distribution_has_not_is_refused(
     with pytest.raises(Refused) as caught:
         search(tmp_path, distribution, source)
     assert caught.value.kind == "kernel-source-refused" and caught.value.remedy
+
+
+# What preflight makes of it.
+
+
+def test_an_alarm_stops_and_is_a_finding_of_its_own(tmp_path: Path) -> None:
+    tree = dirty(tmp_path)
+
+    def alarm(*_: object) -> tuple[list[KernelCandidate], list[str]]:
+        raise Tampered("CHECKSUMS is not signed by X", "Nothing was changed.")
+
+    report = preflight.look(tree.host, read_facts(tree.host), Wishes(), alarm, 20)
+    assert "kernel-source-refused" in preflight.ids(report.findings)
+    stop = preflight.stop_reason(report)
+    assert stop is not None and stop.found == "CHECKSUMS is not signed by X"
+
+
+def test_an_unsigned_kernel_is_none_where_the_owner_signs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = strix_halo(tmp_path, "6.18.20-061820-generic").secure_boot()
+
+    def found() -> list[str]:
+        return preflight.ids(
+            preflight.look(tree.host, read_facts(tree.host), Wishes(), lambda *_: ([], []), 20).findings
+        )
+
+    assert "secure-boot-unsigned-kernel" in found()
+    monkeypatch.setattr(kernel_signing, "lacks", lambda _host: "")
+    assert "secure-boot-unsigned-kernel" not in found()
