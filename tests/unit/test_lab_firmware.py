@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from lab_disk import NEW, OLD, Disk, cpio, entry_id
+from lab_disk import NEW, OLD, Disk, cpio, entry, entry_id
 
 from lemonade_deploy.domain import cwsr
 from lemonade_deploy.lab import firmware, initrd, kmod, modprobe, udev, view
@@ -112,6 +112,37 @@ def test_a_truncated_initramfs_panics_and_comes_back_only_with_panic(tmp_path: P
     assert boot.kernel == OLD
     with pytest.raises(Stuck, match="resets for ever"):
         power_up(disk.grub(arguments="panic=10"))
+
+
+def test_a_kernel_does_what_its_image_says(tmp_path: Path) -> None:
+    """Panics (the last panic= on the command line counts) or comes up without its wire."""
+    disk = Disk(tmp_path).kernel(OLD).kernel(NEW, "fixed")
+    once = {"saved_entry": entry_id(OLD), "next_entry": entry_id(NEW)}
+    disk.file(f"boot/vmlinuz-{NEW}", b"kernel lab: panics")
+    boot = power_up(disk.grub("${saved_entry}", arguments="panic=0 panic=30", **once))
+    assert (boot.kernel, boot.network, len(boot.resets)) == (OLD, True, 1)
+    assert "the kernel panics" in boot.resets[0]
+    with pytest.raises(Stuck, match="the kernel panics"):
+        power_up(disk.grub("${saved_entry}", arguments="panic=30 panic=0", **once))
+    disk.file(f"boot/vmlinuz-{NEW}", b"kernel lab: no network")
+    boot = power_up(disk.grub("${saved_entry}", **once))
+    assert (boot.kernel, boot.network) == (NEW, False)
+
+
+def test_what_the_kit_puts_into_the_menu_boots_as_it_says(tmp_path: Path) -> None:
+    """The known-good kernel for a wrong id and for a kernel that is gone; the trial's own parameters."""
+    disk = Disk(tmp_path).kernel(OLD).kernel(NEW, "fixed")
+    ours = entry(OLD, "lemonade-deploy-good") + entry(
+        NEW, "lemonade-deploy-trial", arguments=f"quiet panic=30 lemonade_deploy.trial={NEW}"
+    )
+    ours += 'set fallback="0"\n'
+    one_shot = {"saved_entry": entry_id(OLD), "next_entry": "lemonade-deploy-trial"}
+    boot = power_up(disk.grub("${saved_entry}", extra=ours, **one_shot))
+    assert (boot.kernel, boot.cmdline.split()[-1]) == (NEW, f"lemonade_deploy.trial={NEW}")
+    assert power_up(disk).kernel == OLD, "only once"
+    assert power_up(disk.grub("${saved_entry}", extra=ours, saved_entry="no-such-id")).kernel == OLD
+    (disk.root / f"boot/vmlinuz-{NEW}").unlink()
+    assert power_up(disk.grub("${saved_entry}", extra=ours, **one_shot)).kernel == OLD
 
 
 def test_firmware_of_the_driver_package_wins(disk: Disk) -> None:
