@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -24,7 +23,13 @@ def put(path: Path, text: str) -> None:
 
 
 def copy_links(source: Path, target: Path) -> None:
-    shutil.copytree(source, target, symlinks=True, ignore_dangling_symlinks=True)
+    """Links and folders of links, as they are; files like gpio's ``export`` are left out."""
+    target.mkdir()
+    for entry in source.iterdir():
+        if entry.is_symlink():
+            (target / entry.name).symlink_to(entry.readlink())
+        elif entry.is_dir():
+            copy_links(entry, target / entry.name)
 
 
 def copy_modules(target: Path) -> None:
