@@ -201,10 +201,12 @@ def test_the_keyservers_answer_must_be_the_pinned_key(
 
 def test_an_expired_key_does_not_count(tmp_path: Path, server: Nasty) -> None:
     old = Signer.make("2025-02-01")
-    site = Site(old).version("6.18.36")
-    with pytest.raises(Tampered, match="is not signed by"):
-        take(box(tmp_path), site, site.serve(server))
-    shutil.rmtree(old.home)
+    try:
+        site = Site(old).version("6.18.36")
+        with pytest.raises(Tampered, match="is not signed by"):
+            take(box(tmp_path), site, site.serve(server))
+    finally:
+        shutil.rmtree(old.home)
 
 
 def test_without_a_line_for_a_package_the_build_is_not_taken(

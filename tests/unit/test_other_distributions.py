@@ -13,6 +13,7 @@ from lemonade_deploy.domain import (
     activate_steps,
     driver_plan,
     driver_state,
+    kernel_plan,
     kernels,
     memory,
     memory_plan,
@@ -20,6 +21,7 @@ from lemonade_deploy.domain import (
 )
 from lemonade_deploy.domain.decision import Wishes, decide
 from lemonade_deploy.domain.facts import read_facts
+from lemonade_deploy.domain.kernel_plan import KernelState, KernelWish
 from lemonade_deploy.domain.memory_plan import MemoryWish
 from lemonade_deploy.domain.module import Refused
 from lemonade_deploy.domain.proof import ProofWish
@@ -56,6 +58,7 @@ def test_a_good_box_passes_all_layers_up_to_activate(
     assert (decided.kernel.action, decided.driver.origin) == ("keep", "in-tree")
     state = driver_state.read(made.host)
     assert driver_plan.plan_intree(state) == [] and not driver_plan.intree_due(state)
+    assert kernel_plan.plan(KernelState(kernel, True, None), KernelWish("", ())) == []
     wish = MemoryWish(decided.gtt_pages, "ttm", "lemonade")
     memory_state = memory_plan.read(made.host, wish)
     assert memory_plan.plan(memory_state, wish) == [] and not memory_plan.due(memory_state, wish)
