@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lemonade_deploy.lab.paths import state_dir
-from lemonade_deploy.lab.vm import Kernels, Machine, Repository, base_image, newer_kernel, with_fault
+from lemonade_deploy.lab.vm import Image, Kernels, Machine, Repository, base_image, newer_kernel, with_fault
 from lemonade_deploy.verify import kernel_log
 
 from .kit import Ran, changed, host_of, kit
@@ -142,20 +143,20 @@ def stage() -> Iterator[Stage]:
         first.stop()  # its disk is copied now
         pool = stack.enter_context(ThreadPoolExecutor(max_workers=os.cpu_count()))
         stage = Stage(image.kernel, kernels.release, installation, {})
-        for name, tell in STORIES.items():
-            machine = stack.enter_context(Machine(image, folder / name, first.disk))
-            stack.callback(machine.remove)
-            stage.stories[name] = pool.submit(_tell, machine, kernels, tell)
         stack.callback(lambda: [story.cancel() for story in stage.stories.values()])
+        for name in STORIES:
+            stage.stories[name] = pool.submit(_tell, name, image, kernels, folder, first.disk)
         yield stage
 
 
-def _tell(machine: Machine, kernels: Kernels, tell: Callable[[Machine, Kernels], Story]) -> Story:
-    machine.resume(INSTALLED)
-    machine.inventory()
-    story = tell(machine, kernels)
-    machine.stop()
-    return story
+def _tell(name: str, image: Image, kernels: Kernels, folder: Path, disk: Path) -> Story:
+    machine = Machine(image, folder / name, disk)
+    try:
+        machine.resume(INSTALLED)
+        machine.inventory()
+        return STORIES[name](machine, kernels)
+    finally:
+        machine.remove()
 
 
 def fell_back(stage: Stage, name: str) -> tuple[Story, str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import lzma
 import struct
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from lemonade_deploy.domain import cwsr, kfd
 from lemonade_deploy.domain.amdgpu_module import IN_TREE, on_disk
 from lemonade_deploy.domain.host import Host
 from lemonade_deploy.lab.kmod import module_bytes, read_modinfo
-from lemonade_deploy.lab.shell import LabError
+from lemonade_deploy.lab.shell import LabError, Process
+from lemonade_deploy.lab.state import write_json
 from lemonade_deploy.lab.vm import image, kernels, machine
 from lemonade_deploy.lab.vm.image import Image
 from lemonade_deploy.lab.vm.machine import Machine
@@ -130,3 +132,22 @@ def test_the_inventory_checks_the_host_key(tmp_path: Path, monkeypatch: pytest.M
     assert "StrictHostKeyChecking=yes" in host["ansible_ssh_common_args"]
     assert guest.known_hosts.read_text() == f"[127.0.0.1]:{guest.port} ssh-ed25519 AAAA\n"
     assert not guest.alive()
+
+
+def test_missing_programs_are_named_by_their_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image.shutil, "which", lambda program: None if "qemu" in program else "/bin/x")
+    with pytest.raises(LabError, match=r"apt-get install qemu-system-x86 qemu-utils$"):
+        image.base_image()
+
+
+def test_the_process_of_a_killed_run_is_ended_and_its_disk_not_used_again(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with subprocess.Popen(["sleep", "600"]) as left:
+        write_json(folder / machine.RECORD, Process.of(left.pid).dump())
+        (folder / "disk.qcow2").write_bytes(b"stale")
+        (tmp_path / "disk.qcow2").write_bytes(b"fresh")
+        (tmp_path / "host_key.pub").write_text("ssh-ed25519 AAAA\n")
+        guest = Machine(Image(tmp_path, "6.1"), folder)
+        assert left.wait(10) != 0
+    assert guest.disk.read_bytes() == b"fresh" and not (folder / machine.RECORD).exists()

@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -23,7 +22,7 @@ from ..kmod import srcversion, vermagic, write_module
 from ..paths import cache_dir
 from ..root import mirror
 from ..say import step
-from ..shell import LabError, run
+from ..shell import LabError, LabUsageError, run
 from ..state import exclusive
 from ..view import kfd_properties
 
@@ -84,6 +83,13 @@ FILES = {
     "etc/initramfs-tools/modules": "virtio_pci\nvirtio_blk\next4\n",
     "etc/dpkg/dpkg.cfg.d/lab": "force-unsafe-io\n",
     "etc/apt/apt.conf.d/90lab": 'Acquire::Languages "none";\nAPT::Install-Recommends "false";\n',
+}
+# program -> Debian package that brings it, beside what the lab needs anyway
+NEEDED = {
+    "qemu-system-x86_64": "qemu-system-x86",
+    "qemu-img": "qemu-utils",
+    "mke2fs": "e2fsprogs",
+    "mmdebstrap": "mmdebstrap",
 }
 # To be counted up when the code makes something else of the same data.
 VERSION = 1
@@ -160,13 +166,18 @@ def digest() -> str:
 
 def base_image() -> Image:
     """The image, built once a recipe. Raises LabError where a program or the mirror is missing."""
-    from .snapshot import first_boot  # the machine needs an image
+    from .snapshot import discard, first_boot  # the machine needs an image
 
+    missing = sorted(deb for program, deb in NEEDED.items() if shutil.which(program) is None)
+    if missing:
+        raise LabUsageError(
+            f"the virtual machine needs packages; install them: apt-get install {' '.join(missing)}"
+        )
     done = cache_dir() / "vm" / f"image-{digest()}"
     with exclusive(done.parent / "lock", "builds the virtual machine's disk"):
         if not done.is_dir():
             building = done.with_name(done.name + ".building")
-            shutil.rmtree(building, ignore_errors=True)
+            discard(building)
             building.mkdir(parents=True, mode=0o700)
             with step(f"building the virtual machine's disk (Debian {SUITE}, once)"):
                 _build(building)
@@ -286,8 +297,3 @@ def _put(root: Path, name: str, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     path.write_text(text, "utf-8")
-
-
-def needed() -> Iterable[str]:
-    """Programs that this machine must have beside those of the lab."""
-    return ("qemu-system-x86_64", "qemu-img", "mke2fs", "mmdebstrap")

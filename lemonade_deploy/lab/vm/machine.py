@@ -22,6 +22,7 @@ from ..state import read_json, write_json
 from .image import ERST_BYTES, HARDWARE, SNAPSHOT, Image
 
 NAME = "vm"  # the guest's name in the inventory
+RECORD = "process.json"  # QEMU's process, in the machine's folder
 
 
 def free_port() -> int:
@@ -30,6 +31,14 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def end_left(folder: Path) -> None:
+    """End the QEMU of a killed run that used *folder*; fine where there is none."""
+    left = Process.load(read_json(folder / RECORD))
+    if left is not None:
+        left.stop()
+        (folder / RECORD).unlink()
 
 
 @dataclass
@@ -52,12 +61,10 @@ class Machine:
         self.folder = folder
         self.port = free_port()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        left = Process.load(read_json(self._record))
-        if left is not None:  # of a run that was killed
-            left.stop()
+        end_left(folder)
         self.disk = folder / "disk.qcow2"
-        if not self.disk.exists():
-            run(["cp", "--reflink=auto", "--sparse=always", disk or image.disk, self.disk])
+        run(["cp", "--reflink=auto", "--sparse=always", disk or image.disk, self.disk])
+        self.serial_log.unlink(missing_ok=True)
         self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {image.host_key}\n", "utf-8")
         self._running: _Running | None = None
 
@@ -78,10 +85,6 @@ class Machine:
     def serial_log(self) -> Path:
         """Everything the guest wrote to its serial console."""
         return self.folder / "serial.log"
-
-    @property
-    def _record(self) -> Path:
-        return self.folder / "process.json"
 
     @property
     def _monitor(self) -> Path:
@@ -107,7 +110,7 @@ class Machine:
         except LabError:
             popen.wait()
             raise LabError(f"QEMU: {(self.folder / 'qemu.log').read_text('utf-8').strip()}") from None
-        write_json(self._record, self._running.process.dump())
+        write_json(self.folder / RECORD, self._running.process.dump())
 
     def stop(self) -> None:
         """End QEMU as a power cut would; fine when it is not running."""
@@ -116,7 +119,7 @@ class Machine:
             return
         running.process.stop(grace=30)  # QEMU closes the disk, which may be copied then
         running.popen.wait()
-        self._record.unlink(missing_ok=True)
+        (self.folder / RECORD).unlink(missing_ok=True)
 
     def remove(self) -> None:
         """End QEMU and delete the folder."""

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import http.server
-import os
 import shutil
 import threading
 from collections.abc import Iterable
@@ -69,7 +68,7 @@ class Repository:
         for path in (pool, binary):
             path.mkdir(parents=True)
         for deb in debs:
-            os.link(deb, pool / deb.name)
+            shutil.copy2(deb, pool)
         (binary / "Packages").write_text(run(["apt-ftparchive", "packages", "pool"], cwd=www).stdout, "utf-8")
         options = [word for k, v in FIELDS.items() for word in ("-o", f"APT::FTPArchive::Release::{k}={v}")]
         release = suite / "Release"

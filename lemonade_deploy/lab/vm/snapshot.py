@@ -3,16 +3,26 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 from .image import SNAPSHOT, Image
-from .machine import Machine
+from .machine import Machine, end_left
 
 # Every later run would pay for it under emulation: Python's compiled files.
 _WARM = "python3 -c 'import json, subprocess, tempfile, apt_pkg, zipfile, base64, ssl, email.message'"
+FOLDER = "first"
+
+
+def discard(building: Path) -> None:
+    """Remove what a build that was killed left."""
+    end_left(building / FOLDER)
+    shutil.rmtree(building, ignore_errors=True)
 
 
 def first_boot(image: Image) -> None:
     """Boot *image* once and leave :data:`SNAPSHOT` in its disk. Raises LabError."""
-    with Machine(image, image.folder / "first", image.disk) as machine:
+    with Machine(image, image.folder / FOLDER, image.disk) as machine:
         machine.start()
         machine.wait(600)
         machine.demand("update-grub 2>&1", timeout=300)
