@@ -24,7 +24,8 @@ LIMIT = 2.5  # of systemd-analyze security; Debian's own unit of lemond has 7.6
 UNIT = "lemonade-vllm"
 BUNDLES = "/opt/lemonade-deploy/vllm-rocm"
 VLLM = ("-e", "lemonade_server_daemon=vllm")
-# Processes of a bundle outside any control group that $1 names.
+LISTENING = "timeout 90 sh -c 'until curl -sf http://127.0.0.1:13305/health; do sleep 0.2; done'"
+# Processes of a bundle.
 LEFT = f"""for p in /proc/[0-9]*; do case $(readlink $p/exe) in {BUNDLES}/*) echo $p;; esac; done"""
 
 
@@ -114,16 +115,12 @@ def test_without_its_class_the_gpu_is_refused(vllm: Lab) -> None:
     without = "[Service]\\nDeviceAllow=\\nDeviceAllow=char-drm rw\\n"
     with drop_in(vllm, UNIT, without):
         told = sh(
-            vllm, f"systemctl restart {UNIT} && exit 1; systemctl status {UNIT} -n 20 --no-pager || true"
+            vllm, f"systemctl restart {UNIT} && exit 1; systemctl status -l {UNIT} -n 20 --no-pager || true"
         )
         assert "gpu-check: lemonade cannot open /dev/kfd" in told
     # Where nothing looks before the start, verify does.
     with drop_in(vllm, UNIT, without + "ExecStartPre=\\n"):
-        sh(
-            vllm,
-            f"systemctl restart {UNIT}; "
-            "timeout 90 sh -c 'until curl -sf http://127.0.0.1:13305/health; do sleep 0.2; done'",
-        )
+        sh(vllm, f"systemctl restart {UNIT}; {LISTENING}")
         assert red(vllm) == {"service::the_running_service_may_open_the_gpu"}
 
 
@@ -144,14 +141,16 @@ def test_a_driver_that_comes_late_is_found_by_the_next_try(vllm: Lab) -> None:
 def test_stopping_leaves_no_process(vllm: Lab) -> None:
     assert sh(vllm, LEFT).split()
     assert sh(vllm, f"systemctl stop {UNIT}; {LEFT}").split() == []
-    sh(vllm, f"systemctl start {UNIT}")
+    sh(vllm, f"systemctl reset-failed {UNIT}; systemctl start {UNIT}; {LISTENING}")
 
 
 @pytest.mark.full
 def test_offline_needs_no_name_server_and_says_what_is_missing(vllm: Lab) -> None:
     offline = ("-e", "lemonade_server_offline=true")
-    sh(vllm, f"cp /etc/hosts /root/; grep 127.0 /root/hosts > /etc/hosts; systemctl restart {UNIT}")
+    sh(vllm, "cp /etc/hosts /root/")
     try:
+        sh(vllm, "grep 127.0 /root/hosts > /etc/hosts")
+        sh(vllm, f"systemctl reset-failed {UNIT}; systemctl restart {UNIT}; {LISTENING}")
         assert run(vllm, *offline)["changed"] == []
         wanted = {"models_wanted": [{"name": "user.Other", "checkpoint": "Org/Other"}]}
         failure = run(vllm, *offline, "-e", json.dumps(wanted))["failure"]
