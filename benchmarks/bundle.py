@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Laying down the real vLLM bundle (CPU build, AMD's layout) against the machine's limit and a naive play.
+"""Laying down the real vLLM bundle (CPU build, AMD's layout) against the machine's limit and two other ways.
 
-All run in turn on a loop-mounted ext4, from one depot server on the loopback address; medians.
-``lay_down_vs_limit``: ours ÷ the slower of reading the archive at the link's rate and writing the
-tree with plain ``zstd -dc | tar x``. ``vs_naive``: ours ÷ get_url + cat + unarchive of the same
-release, run by Ansible, less the time of a play that does nothing. Static checks are apart.
+On one loop-mounted ext4, from one depot server on the loopback address, in turn:
+``lay_down_vs_limit``: ours (stream, verify, unpack) ÷ the slower of reading the archive at the link's rate
+and writing the tree with plain ``zstd -dc | tar x``; ``vs_naive``: ours ÷ get_url + cat + unarchive of the
+same release, run by Ansible, less the time of a play that does nothing. Static checks are apart.
+On a lab host, in turn: ``vs_lemond``: ours ÷ lemond's own POST /v1/install of it (benchmarks._lemond).
+All are medians of one call; ``measured`` says of how many runs.
 
-usage: python -m benchmarks.bundle [--runs N] [--json]        (root; builds the bundle once: minutes)
+usage: python -m benchmarks.bundle [--runs N] [--without-lemond] [--json]
+(root; builds the bundle once: minutes)
 """
 
 from __future__ import annotations
@@ -25,13 +28,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks._lay_down import TOKEN
+from benchmarks import _lemond
+from benchmarks._lay_down import CHECKING, TOKEN
 from lemonade_deploy.depot import lock, pack
 from lemonade_deploy.domain.lock import Release, document
 from lemonade_deploy.lab.engine import release as lab_release
 from lemonade_deploy.lab.paths import cache_dir
 
 MIB = 1 << 20
+NAIVE_RUNS, LEMOND_RUNS = 2, 2
 
 
 @contextmanager
@@ -53,17 +58,17 @@ def disk(size: int) -> Iterator[Path]:
 
 
 @contextmanager
-def served(depot: Path) -> Iterator[str]:
+def served(depot: Path, address: str = "127.0.0.1") -> Iterator[str]:
     """The depot's own server, in a process of its own."""
     code = (
         "import sys; from pathlib import Path; from lemonade_deploy.depot import serve;"
-        f"s = serve.server(Path(sys.argv[1]), ('127.0.0.1', 0), {TOKEN!r});"
+        f"s = serve.server(Path(sys.argv[1]), ({address!r}, 0), {TOKEN!r});"
         "print(s.server_address[1], flush=True); s.serve_forever()"
     )
     process = subprocess.Popen([sys.executable, "-c", code, depot], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
-        yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
+        yield f"http://{address}:{process.stdout.readline().strip()}"
     finally:
         process.terminate()
         process.wait()
@@ -100,10 +105,10 @@ def timed(argv: list[str], **options: Any) -> float:
 
 
 def settle(*folders: Path) -> None:
-    """Remove, and let the disk come to rest: every contender starts alike."""
+    """Remove, and let the disk come to rest: every contender starts alike. Other disks are not waited for."""
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
-    os.sync()
+    subprocess.run(["sync", "--file-system", folders[0].parent], check=True)
 
 
 def ours(mounted: Path, url: str, scratch: Path) -> dict[str, Any]:
@@ -113,35 +118,31 @@ def ours(mounted: Path, url: str, scratch: Path) -> dict[str, Any]:
     root.mkdir()
     (root / "run").mkdir()
     argv = [sys.executable, "-m", "benchmarks._lay_down", str(root), url, str(scratch / "lock.json")]
-    peak, helper, before = 0, 0, used(mounted)
+    peak, memory, before = 0, 0, used(mounted)
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     while process.poll() is None:
         peak = max(peak, used(mounted) - before)
-        helper = max(helper, zstd_kib(process.pid))
+        if not (root / CHECKING[1:]).exists():
+            memory = max(memory, resident_kib(process.pid))
         time.sleep(0.02)
     result: dict[str, Any] = json.loads(process.stdout.read())
-    os.sync()
-    result["peak_rss_kib"] += helper
+    subprocess.run(["sync", "--file-system", mounted], check=True)
+    result["peak_rss_kib"] = max(memory, result["peak_rss_kib"])
     result["extra_disk"] = max(0, peak - (used(mounted) - before))
     result["noop"] = timed(argv)
     return result
 
 
-def zstd_kib(pid: int) -> int:
-    """Peak memory of the zstd that a process has started, in KiB; 0 without one.
-
-    Not by RUSAGE_CHILDREN: a child's figure begins with its parent's size at the fork.
-    """
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            for child_pid in children.read_text().split():
-                status = Path(f"/proc/{child_pid}/status").read_text()
-                if "Name:\tzstd\n" in status:
-                    return int(status.partition("VmHWM:")[2].split()[0])
-        except (OSError, IndexError):
-            continue  # it has just ended
-    return 0
+def resident_kib(pid: int) -> int:
+    """Resident memory of a process and all that it has started, in KiB; shared pages count for each."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+        total = int(status.partition("VmRSS:")[2].split()[0])
+        children = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    except (OSError, IndexError):
+        return 0  # it has just ended
+    return total + sum(resident_kib(int(child)) for found in children for child in found)
 
 
 def used(folder: Path) -> int:
@@ -198,20 +199,28 @@ def play(scratch: Path, tasks: list[dict[str, Any]]) -> float:
     return timed([ansible, "-i", "localhost,", str(path)], env=environment)
 
 
-def measure(runs: int) -> dict[str, Any]:
+def measure(runs: int, with_lemond: bool) -> dict[str, Any]:
     """All runs, and the keys."""
     with tempfile.TemporaryDirectory(dir=cache_dir()) as folder:
         scratch = Path(folder)
         scratch.chmod(0o755)
         release = prepare(scratch)
         assert release.tree is not None
-        raw: dict[str, list[Any]] = {"ours": [], "limit": [], "naive": []}
+        raw: dict[str, list[Any]] = {"ours": [], "limit": [], "naive": [], "lemond": []}
         with disk(3 * release.tree.size + 2 * release.size) as mounted, served(scratch / "depot") as url:
-            for _ in range(runs):
-                raw["limit"].append(limit(mounted, url, release, scratch / "depot"))
-                raw["ours"].append(ours(mounted, url, scratch))
+            for number in range(runs):
+                for side in ("limit", "ours") if number % 2 else ("ours", "limit"):
+                    if side == "limit":
+                        raw[side].append(limit(mounted, url, release, scratch / "depot"))
+                    else:
+                        raw[side].append(ours(mounted, url, scratch))
                 settle(mounted / "ours")
-                raw["naive"].append(naive(mounted, url, release, scratch))
+                if number < NAIVE_RUNS:
+                    raw["naive"].append(naive(mounted, url, release, scratch))
+        if with_lemond:
+            raw["lemond"] = _lemond.measure(
+                LEMOND_RUNS, release, scratch / "depot", scratch / "lock.json", served
+            )
         return summary(release, raw)
 
 
@@ -226,12 +235,13 @@ def summary(release: Release, raw: dict[str, list[Any]]) -> dict[str, Any]:
     return {
         "benchmark": "bundle",
         "bundle": {"tag": release.tag, "archive_bytes": release.size, "tree_bytes": release.tree.size},
-        "runs": len(raw["ours"]),
+        "measured": {key: f"median of {len(found)}" for key, found in raw.items()},
         "lay_down_seconds": round(median("seconds"), 2),
         "limit_seconds": round(floor, 2),
         "naive_seconds": round(statistics.median(raw["naive"]), 2),
         "lay_down_vs_limit": round(median("seconds") / floor, 3),
         "vs_naive": round(median("seconds") / statistics.median(raw["naive"]), 3),
+        **against_lemond(raw["lemond"]),
         "static_check_seconds": round(median("static_check_seconds"), 2),
         "peak_rss_mib": round(max(run["peak_rss_kib"] for run in raw["ours"]) / 1024, 1),
         "extra_disk_mib": round(max(run["extra_disk"] for run in raw["ours"]) / MIB, 1),
@@ -240,13 +250,26 @@ def summary(release: Release, raw: dict[str, list[Any]]) -> dict[str, Any]:
     }
 
 
+def against_lemond(runs: list[dict[str, float]]) -> dict[str, float]:
+    """The keys of the lab host."""
+    if not runs:
+        return {}
+    ours, theirs = (statistics.median(run[side] for run in runs) for side in ("ours", "lemond"))
+    return {
+        "lab_lay_down_seconds": round(ours, 2),
+        "lab_lemond_seconds": round(theirs, 2),
+        "vs_lemond": round(ours / theirs, 3),
+    }
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=5, help="of ours and the limit")
+    parser.add_argument("--without-lemond", action="store_true", help="no lab host, no vs_lemond")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     options = parser.parse_args()
-    told = measure(options.runs)
+    told = measure(options.runs, not options.without_lemond)
     if options.json:
         print(json.dumps(told))
         return

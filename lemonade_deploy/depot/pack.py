@@ -46,7 +46,7 @@ def pack(folder: Path, release: Release, progress: Callable[[int], None] = lambd
             size += len(piece)
             frames = (compressor.compress(piece[at : at + FRAME]) for at in range(0, len(piece), FRAME))
             chunks.append(_write(place, f"{number:05d}.zst", b"".join(frames)))
-    index = Index(release.tag, release.archive, size, tuple(chunks))
+    index = Index(release.tag, release.archive, size, tuple(chunks), PLAIN)
     temporary = place / (depot_index.NAME + store.PARTIAL)
     temporary.write_text(index.text(), encoding="utf-8")
     temporary.replace(place / depot_index.NAME)

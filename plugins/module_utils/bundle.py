@@ -12,9 +12,11 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from . import bundle_layout, bundle_service, dpkg
+from .bundle_progress import belongs
 from .host import Host
 from .lock import Release
 from .manifest import OWN_PREFIX, of_tree
@@ -68,6 +70,7 @@ class Tree:
 class Observed:
     """What of bundles is on a host; ``current`` is the name that the link gives.
 
+    ``kept``: folder with a part of the wanted tree, with which the next run goes on, or "".
     ``serving``: the daemon that runs and must notice another bundle; asked only where that may come.
     """
 
@@ -80,6 +83,7 @@ class Observed:
     mapped: frozenset[str] = frozenset()
     serving: str = ""
     restart_due: bool = False
+    kept: str = ""
 
 
 def observe(host: Host, release: Release, packages: tuple[str, ...], verify: bool = False) -> Observed:
@@ -94,11 +98,15 @@ def observe(host: Host, release: Release, packages: tuple[str, ...], verify: boo
     wanted = next((tree for tree in trees if _is(tree, release)), None)
     current, due = host.readlink(BUNDLE_CURRENT), bundle_service.restart_due(host)
     settled = wanted is not None and wanted.name == current and not due
+    unfinished = f"{BUNDLE_ROOT}/{_free_name(names, release)}{PARTIAL}"
+    goes_on = wanted is None and release.tree and belongs(host.path(unfinished), release.archive)
+    kept = unfinished if goes_on else ""
     return Observed(
         trees=trees,
         names=frozenset(names),
         current=current,
-        leftovers=(*_partials(names), *_downloads(host, release, wanted)),
+        leftovers=(*(path for path in _partials(names) if path != kept), *_downloads(host, release, wanted)),
+        kept=kept,
         launcher=launcher_written(host),
         missing_packages=missing_packages(host, packages),
         mapped=mapped_trees(host) if any(tree != wanted for tree in trees) else frozenset(),
@@ -195,10 +203,12 @@ def installed_tree(observed: Observed, release: Release) -> Tree | None:
 def folder_name(observed: Observed, release: Release) -> str:
     """The folder of the release: the one it is in, else the first free of <tag>, <tag>.2, …"""
     tree = installed_tree(observed, release)
-    if tree:
-        return tree.name
+    return tree.name if tree else _free_name(observed.names, release)
+
+
+def _free_name(names: Iterable[str], release: Release) -> str:
     number, name = 1, release.tag
-    while name in observed.names:
+    while name in names:
         number += 1
         name = f"{release.tag}.{number}"
     return name

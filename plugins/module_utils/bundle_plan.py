@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from . import apt, bundle, bundle_install, bundle_service, bundle_space
+from . import apt, bundle, bundle_install, bundle_service, bundle_space, bundle_stream
 from .bundle import Observed, Tree
 from .bundle_install import Order, Stats
 from .change import Call, Change, WriteFile
@@ -53,7 +53,8 @@ def refuse_early(host: Host, observed: Observed, wanted: Wanted) -> None:
     release = wanted.order.release
     # Leftovers are removed first; how much that frees is only known afterwards.
     if not observed.leftovers and not bundle.installed_tree(observed, release):
-        bundle_space.check_space(host, release)
+        kept = bundle_stream.kept_bytes(host, release, observed.kept) if observed.kept else 0
+        bundle_space.check_space(host, release, kept)
 
 
 def package_changes(names: tuple[str, ...]) -> list[Change]:

@@ -8,7 +8,7 @@ kept of them. Every other place, and a depot whose chunks cannot be used, sends 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -88,14 +88,17 @@ class DepotChunks:
         except BadIndex as error:
             return str(error)
 
-    def tar(self, index: Index) -> Generator[bytes, None, None]:
-        """The tar archive. Raises FetchError, ArchiveError."""
-        with closing(ahead(self._frames(index), 1)) as frames:
-            for frame in frames:
-                yield from unzstd.unzstd(frame, 2 * depot_index.PLAIN)
+    def tar(self, index: Index, start: int = 0) -> Generator[bytes, None, None]:
+        """The tar archive from its byte *start* on; chunks before it are not fetched.
 
-    def _frames(self, index: Index) -> Generator[bytes, None, None]:
-        for chunk in index.chunks:
+        Raises FetchError, ArchiveError.
+        """
+        first, skip = divmod(start, index.plain)
+        with closing(ahead(self._frames(index, first), 1)) as frames:
+            yield from without(skip, (data for frame in frames for data in unzstd.unzstd(frame, index.plain)))
+
+    def _frames(self, index: Index, first: int) -> Generator[bytes, None, None]:
+        for chunk in index.chunks[first:]:
             data = self._fetch(chunk)
             got = hashlib.sha256(data).hexdigest()
             if got != chunk.sha256:
@@ -118,3 +121,11 @@ class DepotChunks:
 
     def _url(self, name: str) -> str:
         return asset_url(self._place.url, self._release.tag, name)
+
+
+def without(skip: int, pieces: Iterable[bytes]) -> Generator[bytes, None, None]:
+    """*pieces* but for their first *skip* bytes."""
+    for piece in pieces:
+        if skip < len(piece):
+            yield piece[skip:] if skip else piece
+        skip = max(0, skip - len(piece))

@@ -27,9 +27,9 @@ def needed(release: Release) -> int:
     return int(size * OVERHEAD) + RESERVE
 
 
-def check_space(host: Host, release: Release) -> None:
-    """Refuse, with numbers, before the first byte where the tree cannot fit."""
-    free, need = disk.free_bytes(host, BUNDLE_ROOT), needed(release)
+def check_space(host: Host, release: Release, kept: int = 0) -> None:
+    """Refuse, with numbers, before the first byte where the tree cannot fit; *kept* bytes are there."""
+    free, need = disk.free_bytes(host, BUNDLE_ROOT), max(needed(release) - kept, RESERVE)
     if free < need:
         raise Refused(
             f"Not enough disk for release {release.tag}: its tree needs {_mib(need)} below {BUNDLE_ROOT}, "
@@ -38,14 +38,17 @@ def check_space(host: Host, release: Release) -> None:
         )
 
 
-def cache_folder(host: Host, release: Release) -> tuple[str | None, str]:
-    """The folder that keeps parts for a later run, or None (and why) where the disk has no room."""
-    check_space(host, release)
+def cache_folder(host: Host, release: Release, kept: int = 0) -> tuple[str | None, str]:
+    """The folder that keeps parts for a later run, or None (and why) where the disk has no room.
+
+    *kept*: bytes of the tree that are there.
+    """
+    check_space(host, release, kept)
     folder = host.path(f"{CACHE_DIR}/{release.tag}")
     have = sum(entry.stat().st_size for entry in os.scandir(folder)) if os.path.isdir(folder) else 0
     cache_root = host.path(disk.nearest(host, CACHE_DIR))
     same = os.stat(cache_root).st_dev == os.stat(host.path(BUNDLE_ROOT)).st_dev
-    need = release.size - have + (needed(release) if same else RESERVE)
+    need = release.size - have + (max(needed(release) - kept, RESERVE) if same else RESERVE)
     if disk.free_bytes(host, CACHE_DIR) >= need:
         os.makedirs(folder, exist_ok=True)
         return folder, ""

@@ -37,17 +37,22 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Index:
-    """``archive``: digest over the locked assets, ``size``: bytes of the tar archive."""
+    """``archive``: digest over the locked assets, ``size``: bytes of the tar archive.
+
+    ``plain``: bytes of it in each chunk but the last.
+    """
 
     tag: str
     archive: str
     size: int
     chunks: tuple[Chunk, ...]
+    plain: int = PLAIN
 
     def text(self) -> str:
         """The file's content."""
         chunks = [[chunk.name, chunk.size, chunk.sha256] for chunk in self.chunks]
-        document = {"schema": SCHEMA, "tag": self.tag, "archive": self.archive, "size": self.size}
+        document: dict[str, Any] = {"schema": SCHEMA, "tag": self.tag, "archive": self.archive}
+        document |= {"size": self.size, "plain": self.plain}
         return json.dumps({**document, "chunks": chunks}) + "\n"
 
 
@@ -56,7 +61,8 @@ def parse(text: str, release: Release) -> Index:
     try:
         content: Mapping[str, Any] = json.loads(text)
         chunks = tuple(Chunk(*_fields(entry)) for entry in content["chunks"])
-        index = Index(content["tag"], content["archive"], int(content["size"]), chunks)
+        plain = int(content.get("plain", PLAIN))
+        index = Index(content["tag"], content["archive"], int(content["size"]), chunks, plain)
         schema = content["schema"]
     except (ValueError, KeyError, TypeError) as error:
         raise BadIndex(f"{NAME} cannot be read: {error}") from error
@@ -64,6 +70,8 @@ def parse(text: str, release: Release) -> Index:
         raise BadIndex(f"{NAME} is of schema {schema!r}, not {SCHEMA}")
     if (index.tag, index.archive) != (release.tag, release.archive):
         raise BadIndex(f"{NAME} was made of other bytes than the locked ones of {release.tag}")
+    if not 0 < index.plain <= 2 * PLAIN or len(chunks) != -(-index.size // index.plain):
+        raise BadIndex(f"{NAME} has {len(chunks)} chunks of {index.plain} bytes for {index.size}")
     return index
 
 

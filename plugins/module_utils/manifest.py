@@ -26,24 +26,34 @@ class Manifest:
 
     def __init__(self) -> None:
         self._entries: dict[str, str] = {}
+        self._added: list[str] = []
         self.files = 0
         self.size = 0
 
     def add_file(self, path: str, mode: int, size: int, sha256: str) -> None:
         """Note a regular file."""
         self.forget(path)
-        self._entries[path] = f"f {mode:o} {size} {sha256} {path}"
+        self._note(path, f"f {mode:o} {size} {sha256} {path}")
         self.files += 1
         self.size += size
 
     def add_folder(self, path: str, mode: int) -> None:
         """Note a folder."""
-        self._entries[path] = f"d {mode:o} {path}"
+        self._note(path, f"d {mode:o} {path}")
 
     def add_link(self, path: str, target: str) -> None:
         """Note a symbolic link."""
         self.forget(path)
-        self._entries[path] = f"l {path} -> {target}"
+        self._note(path, f"l {path} -> {target}")
+
+    def _note(self, path: str, line: str) -> None:
+        self._entries[path] = line
+        self._added.append(line)
+
+    def added(self) -> list[str]:
+        """The lines noted since the last call, in their order."""
+        lines, self._added = self._added, []
+        return lines
 
     def file(self, path: str) -> tuple[int, int, str] | None:
         """(mode, size, sha256) of a regular file noted under *path*, or None."""

@@ -37,9 +37,15 @@ class Member:
 class Stream:
     """Chunks seen as a run of bytes that can be taken in exact amounts."""
 
-    def __init__(self, chunks: Iterable[bytes]) -> None:
+    def __init__(self, chunks: Iterable[bytes], start: int = 0) -> None:
         self._chunks = iter(chunks)
         self._view = memoryview(b"")
+        self._seen = start  # bytes of the archive that came, with those before *start*
+
+    @property
+    def position(self) -> int:
+        """Bytes of the archive before the next one to be taken."""
+        return self._seen - len(self._view)
 
     def pieces(self, amount: int) -> Iterator[memoryview]:
         """The next *amount* bytes, in as few pieces as the chunks allow."""
@@ -63,11 +69,12 @@ class Stream:
     def drain(self) -> None:
         """Read to the end (what checks a digest or a CRC as it passes then does)."""
         self._view = memoryview(b"")
-        for _chunk in self._chunks:
-            pass
+        for chunk in self._chunks:
+            self._seen += len(chunk)
 
     def _next(self) -> bytes:
         for chunk in self._chunks:
+            self._seen += len(chunk)
             return chunk
         raise ArchiveError("tar: the archive ends too early")
 

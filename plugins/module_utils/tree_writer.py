@@ -52,7 +52,13 @@ class TreeWriter:
     def __enter__(self) -> TreeWriter:
         return self
 
-    def __exit__(self, *_error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+        """After an error that is not the disk's what was handed over is still written, for a later run."""
+        if kind and not issubclass(kind, OSError):
+            with contextlib.suppress(OSError):
+                self.flush()
+                if self._tar:
+                    self._tar.end()
         if self._tar:
             self._tar.kill()
         if self._behind:
@@ -76,6 +82,7 @@ class TreeWriter:
     def file(self, path: str, mode: int, size: int, mtime: int, content: Iterator[memoryview]) -> None:
         """A new file."""
         if size >= LARGE:
+            self.flush()  # a run that is killed meanwhile goes on with the first file that is missing
             self._write(f"{self._root}/{path}", mode, mtime, content)
             return
         self._send(header(path, b"0", mode, size, mtime))
@@ -84,12 +91,21 @@ class TreeWriter:
         if size % BLOCK:
             self._send(bytes(-size % BLOCK))
 
+    def rest(self, path: str, mode: int, mtime: int, done: int, content: Iterator[memoryview]) -> None:
+        """Go on with a file of which *done* bytes are there."""
+        handle = os.open(f"{self._root}/{path}", os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        os.ftruncate(handle, done)
+        os.lseek(handle, done, os.SEEK_SET)
+        self._fill(handle, mode, mtime, content)
+
     def _write(self, real: str, mode: int, mtime: int, content: Iterator[memoryview]) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._fill(os.open(real, flags, 0o600), mode, mtime, content)
+
+    def _fill(self, handle: int, mode: int, mtime: int, content: Iterator[memoryview]) -> None:
+        self._open.add(handle)
         if self._behind is None:
             self._behind = Behind(QUEUE)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        handle = os.open(real, flags, 0o600)
-        self._open.add(handle)
         for piece in content:
             self._behind.put(partial(_write_all, handle, piece))
         self._behind.put(partial(self._finish, handle, mode, mtime))
@@ -180,6 +196,11 @@ class _Tar:
                 done = max(0, done - len(piece))
         except BrokenPipeError:
             raise self._error() from None
+
+    def end(self) -> None:
+        """No more comes; wait until it has written what it got."""
+        self._stdin.close()
+        self._process.wait()
 
     def close(self) -> None:
         self._stdin.close()

@@ -10,12 +10,13 @@ Python trusts a .pyc only while its source's time is unchanged. Owner is who unp
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
+from .bundle_progress import ANY_TIME, Journal, Part, Reached
 from .gunzip import ArchiveError
 from .manifest import OWN_PREFIX, Manifest
-from .tarstream import FILE, FOLDER, HARDLINK, SYMLINK, Member, Stream, members
+from .tarstream import BLOCK, FILE, FOLDER, HARDLINK, SYMLINK, Member, Stream, members
 
 _KEEP = 0o775  # mode bits that survive
 
@@ -31,6 +32,9 @@ class Sink(Protocol):
 
     def file(self, path: str, mode: int, size: int, mtime: int, content: Iterator[memoryview]) -> None:
         """Make a regular file of *size* bytes; *content* must be read to its end."""
+
+    def rest(self, path: str, mode: int, mtime: int, done: int, content: Iterator[memoryview]) -> None:
+        """The rest of a regular file of which *done* bytes are there; *content* is read to its end."""
 
     def symlink(self, path: str, target: str) -> None:
         """Make a symbolic link."""
@@ -53,6 +57,9 @@ class Nowhere:
         for _piece in content:
             pass
 
+    def rest(self, path: str, mode: int, mtime: int, done: int, content: Iterator[memoryview]) -> None:
+        """Never called: nothing is there."""
+
     def symlink(self, path: str, target: str) -> None:
         """Nothing to do."""
 
@@ -60,15 +67,25 @@ class Nowhere:
         """Nothing to do."""
 
 
-def unpack(chunks: Iterable[bytes], sink: Sink, limit: int | None = None) -> Manifest:
+def unpack(
+    chunks: Iterable[bytes],
+    sink: Sink,
+    limit: int | None = None,
+    reached: Reached | None = None,
+    journal: Journal | None = None,
+) -> Manifest:
     """Send every member of the tar stream to *sink*; returns the manifest of the tree.
 
-    *limit*: bytes of regular files after which the archive is not the expected one.
+    *limit*: bytes of regular files after which the archive is not the expected one. *reached*: what
+    the sink has already; *chunks* begin where it ends. *journal* is told how far it is.
     Raises ArchiveError (after *chunks* were read to their end) and OSError.
     """
-    stream = Stream(chunks)
-    unpacker = _Unpacker(sink, limit)
+    reached = reached or Reached()
+    stream = Stream(chunks, reached.offset)
+    unpacker = _Unpacker(stream, sink, limit, reached.manifest, journal)
     try:
+        if reached.part:
+            unpacker.go_on(reached.part)
         for member, content in members(stream):
             unpacker.take(member, content)
     except ArchiveError:
@@ -78,10 +95,12 @@ def unpack(chunks: Iterable[bytes], sink: Sink, limit: int | None = None) -> Man
 
 
 class _Unpacker:
-    def __init__(self, sink: Sink, limit: int | None) -> None:
-        self.manifest = Manifest()
-        self._sink = sink
-        self._limit = limit
+    def __init__(
+        self, stream: Stream, sink: Sink, limit: int | None, manifest: Manifest, journal: Journal | None
+    ) -> None:
+        self.manifest = manifest
+        self._stream, self._sink, self._limit, self._journal = stream, sink, limit, journal
+        manifest.added()  # those are noted
 
     def take(self, member: Member, content: Iterator[memoryview]) -> None:
         path = _clean(member.path)
@@ -103,6 +122,22 @@ class _Unpacker:
             self.manifest.add_link(path, member.target)
         elif member.kind == HARDLINK:
             self._hardlink(path, _clean(member.target))
+        self._note(member)
+
+    def _note(self, member: Member) -> None:
+        """What the member has added; its content is read, the padding after it is not."""
+        if self._journal:
+            mtime = ANY_TIME if member.kind == HARDLINK else max(0, member.mtime)
+            end = self._stream.position + -member.size % BLOCK
+            self._journal.entries(end, mtime, self.manifest.added())
+
+    def go_on(self, part: Part) -> None:
+        """The rest of a file of which the sink has the beginning."""
+        content = self._hashed(part, self._stream.pieces(part.size - part.done))
+        self._sink.rest(part.path, part.mode, part.mtime, part.done, content)
+        self.manifest.add_file(part.path, part.mode, part.size, part.digest.hexdigest())
+        self._stream.exact(-part.size % BLOCK)
+        self._note(Member(part.path, FILE, part.mode, 0, part.mtime))
 
     def _parents(self, path: str) -> None:
         parent = path.rpartition("/")[0]
@@ -124,10 +159,17 @@ class _Unpacker:
             raise ArchiveError(f"{path}: set-uid or set-gid, which is refused")
         if self._limit is not None and self.manifest.size + member.size > self._limit:
             raise ArchiveError(f"{path}: unpacks to more than the expected {self._limit} bytes")
-        digest = hashlib.sha256()
-        mode = member.mode & _KEEP
-        self._sink.file(path, mode, member.size, member.mtime, _hashed(content, digest.update))
-        self.manifest.add_file(path, mode, member.size, digest.hexdigest())
+        part = Part(path, member.mode & _KEEP, member.size, max(0, member.mtime), 0, hashlib.sha256())
+        self._sink.file(path, part.mode, part.size, part.mtime, self._hashed(part, content))
+        self.manifest.add_file(path, part.mode, part.size, part.digest.hexdigest())
+
+    def _hashed(self, part: Part, content: Iterator[memoryview]) -> Iterator[memoryview]:
+        for piece in content:
+            part.digest.update(piece)
+            part.done += len(piece)
+            yield piece
+            if self._journal and part.done < part.size:
+                self._journal.part(self._stream.position, part)
 
     def _hardlink(self, path: str, target: str) -> None:
         known = self.manifest.file(target)
@@ -136,12 +178,6 @@ class _Unpacker:
         if path != target:
             self._sink.hardlink(path, target)
             self.manifest.add_file(path, *known)
-
-
-def _hashed(content: Iterator[memoryview], update: Callable[[memoryview], None]) -> Iterator[memoryview]:
-    for piece in content:
-        update(piece)
-        yield piece
 
 
 def _clean(path: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Generator
+from typing import cast
 
 from .gunzip import ArchiveError
 
@@ -43,7 +44,7 @@ def available() -> bool:
     return True
 
 
-def unzstd(frames: bytes, limit: int) -> Generator[bytearray, None, None]:
+def unzstd(frames: bytes, limit: int) -> Generator[bytes, None, None]:
     """The content of each frame; each says its size, at most *limit* bytes. Raises ArchiveError."""
     library, offset = _library(), 0
     whole = ctypes.c_char_p(frames)
@@ -56,7 +57,7 @@ def unzstd(frames: bytes, limit: int) -> Generator[bytearray, None, None]:
             raise ArchiveError("not a zstd frame that says its size")
         if size > limit:
             raise ArchiveError(f"a zstd frame of {size} bytes where at most {limit} are expected")
-        yield _content(library, here, packed, size)
+        yield cast(bytes, _content(library, here, packed, size))  # nobody changes it any more
         offset += packed
 
 

@@ -164,6 +164,9 @@ lay_down:
     static_check_seconds:
       description: Time of the static checks.
       type: float
+    resumed_bytes:
+      description: Bytes of the tree that an earlier run had unpacked and that were found sound.
+      type: int
     source:
       description: Where the bundle came from; empty where nothing was fetched.
       type: str
