@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from lemonade_deploy.lab import Lab
 
+from .cli_kit import prepare
 from .kit import host_of, kit
 
 # A lab of the tests' own beside the one that a person may have up.
@@ -56,3 +58,9 @@ def serving(lab: Lab) -> Lab:
     host = host_of(ran, SERVING)
     assert host["failure"] is None, host["failure"]
     return lab
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder to run the command in, on this machine."""
+    return prepare(tmp_path)
