@@ -198,6 +198,16 @@ def test_a_kernel_that_is_not_whole_is_not_booted(tmp_path: Path) -> None:
     assert not box.ran("grub-reboot")
 
 
+def test_an_initramfs_that_is_cut_off_is_not_booted_and_is_no_try(tmp_path: Path) -> None:
+    box = good(tmp_path, OLD_KERNEL, None)
+    box.file(f"/boot/initrd.img-{GOOD_KERNEL}", initrd(GOOD_KERNEL)[:-5])
+    situation = activate_steps.look(box.host, WISH, [Due(kernel=GOOD_KERNEL)])
+    with pytest.raises(Refused, match="is not whole"):
+        activate_steps.prepare(box.host, situation, WISH, 900)
+    assert not box.ran("grub-reboot")
+    assert activation.load(box.host).tries == 0
+
+
 def test_a_kernel_that_failed_twice_is_not_tried_again(tmp_path: Path) -> None:
     box = good(tmp_path, OLD_KERNEL, None)
     trial.pin(box.host, OLD_KERNEL, GOOD_KERNEL)
