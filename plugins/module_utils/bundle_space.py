@@ -55,7 +55,7 @@ def cache_folder(host: Host, release: Release, kept: int = 0) -> tuple[str | Non
     erase(folder)
     return None, (
         f"{CACHE_DIR} has no room for the archive ({_mib(release.size)}) beside the tree: parts are not "
-        "kept, and a run that is killed starts this release from zero."
+        "kept, and a run that is killed fetches this release anew."
     )
 
 
