@@ -7,6 +7,7 @@ kernel's installation, or by a unit that acts while the host goes down for the t
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -32,6 +33,8 @@ HOSTS = {
     "tr-unproven": "strix-halo-dirty",
     "tr-clean": "strix-halo-clean",
 }
+# Only where the timer is what is tested: on a busy machine 30 s are over before a proof is.
+PATIENCE = "{{ 30 if inventory_hostname == 'tr-nonet' else 900 }}"
 LAYERS = "amdgpu_driver,kernel,gpu_memory,activate"
 
 
@@ -57,7 +60,7 @@ def remove_while_going_down(lab: Lab, host: str, path: str) -> None:
 def run(lab: Lab, *hosts: str) -> Ran:
     return kit(
         *("site.yml", "-i", str(lab.inventory_path), "-l", ",".join(hosts), "-t", LAYERS, "--json"),
-        *("-e", "kernel_source=oem", "-e", "kernel_confirm_timeout=30"),
+        *("-e", "kernel_source=oem", "-e", json.dumps({"kernel_confirm_timeout": PATIENCE})),
     )
 
 
