@@ -25,8 +25,8 @@ _SECRET_WORDS = {
 }
 _SECRET_WORDS |= {"secret", "secrets", "token"}
 _SECRET_PAIRS = (("api", "key"), ("private", "key"), ("access", "key"), ("secret", "key"), ("admin", "key"))
-# A file's name is no secret.
-_HARMLESS_ENDINGS = frozenset({"file", "path", "dir", "url", "fingerprint"})
+# A file's name is no secret, nor is the wish to have one made.
+_HARMLESS_ENDINGS = frozenset({"file", "path", "dir", "url", "fingerprint", "generate"})
 
 
 def is_secret_name(name: str, declared: Iterable[str] = ()) -> bool:

@@ -189,7 +189,7 @@ def test_another_bundle_takes_effect_at_once_and_rollback_goes_back(vllm: Lab) -
     sh(vllm, f'cd {BUNDLES}; cp -a "$(readlink current)" vllm9-other; ln -sfn vllm9-other current')
     assert "engine::the_engine_runs_from_the_active_bundle" in red(vllm)
     first = sh(vllm, f"ls -d {BUNDLES}/vllm0*").strip().rpartition("/")[2]
-    ran = kit("rollback", "-i", str(vllm.inventory_path), "-l", HOST, "--to", first, "--json")
+    ran = kit("rollback", "--bundle", "-i", str(vllm.inventory_path), "-l", HOST, "--to", first, "--json")
     host = host_of(ran, HOST)
     assert changed(host) == {
         ("vllm_rocm", "current bundle", "link"),
