@@ -138,7 +138,7 @@ def engine(host: Host, api: Api, answer: Reply, daemon: str, unit: dict[str, str
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Evidence with each failure: the service's last lines of the journal, the kernel's where they are the cause."""
+    """Evidence with each failure: the journal of the service, and the kernel's where it is the cause."""
     report = yield
     kernel = dict(item.user_properties).get("kernel_log")
     if report.failed and kernel:
