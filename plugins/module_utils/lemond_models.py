@@ -14,6 +14,7 @@ from . import hub_cache, lemond_log
 from .host import Host
 from .lemond_api import Lemond, LemondUnreachable
 from .lemond_config import STATE_DIR
+from .lemond_state import OLD as OLD_STATE
 from .module import Refused
 
 # lemond's own vLLM models and their checkpoints (server_models.json:2283-2413, lemonade e385039). Only for
@@ -90,8 +91,8 @@ def known_to(client: Lemond, wanted: Wanted) -> Known | None:
 def known_on_disk(host: Host, wanted: Wanted) -> Known | None:
     """The same by lemond's files, for a plan while no lemond runs."""
     bare = wanted.name.removeprefix("user.")
-    registered = _json(host, f"{STATE_DIR}/user_models.json").get(bare)
-    options = _json(host, f"{STATE_DIR}/recipe_options.json").get(wanted.name, {})
+    registered = _state(host, "user_models.json").get(bare)
+    options = _state(host, "recipe_options.json").get(wanted.name, {})
     if wanted.name.startswith("user."):
         if not isinstance(registered, dict):
             return None
@@ -104,6 +105,12 @@ def known_on_disk(host: Host, wanted: Wanted) -> Known | None:
 def on_disk(host: Host, checkpoint: str) -> bool:
     """Whether the hub cache holds a checkpoint, whole."""
     return hub_cache.complete(host, checkpoint)
+
+
+def _state(host: Host, name: str) -> dict[str, Any]:
+    """A file of lemond's state; what an older lemond left counts until it is moved (lemond_state)."""
+    new = f"{STATE_DIR}/{name}"
+    return _json(host, new if host.exists(new) else f"{OLD_STATE}/{name}")
 
 
 def _json(host: Host, path: str) -> dict[str, Any]:

@@ -175,8 +175,8 @@ def test_the_hosts_own_archive_is_enough(served: Lab, source: str) -> None:
     sh(
         served,
         f"""[ -e {own} ] || {{ cp {key} /root/own.asc; sed 's,{key},{own_key},' {ours} > {own}; }}
-        cp /root/own.asc {own_key}; cp {own} /etc/apt/sources.list.d/
-        systemctl stop lemond; apt-get -y -q purge lemonade-server; rm -f {ours} {key}; apt-get -q update""",
+        systemctl stop lemond; apt-get -y -q purge lemonade-server; rm -f {ours} {key}
+        cp /root/own.asc {own_key}; cp {own} /etc/apt/sources.list.d/; apt-get -q update""",
     )
     with undone(served, f"rm /etc/apt/sources.list.d/own.sources {own_key}"):
         host = run(served, "-e", f"lemonade_server_source={source}")

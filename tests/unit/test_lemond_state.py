@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lemonade_deploy.domain import hub_cache, lemond_binary, lemond_offline, lemond_state
+from lemonade_deploy.domain import hub_cache, lemond_binary, lemond_models, lemond_offline, lemond_state
 from lemonade_deploy.domain.host import Completed, Host
 from lemonade_deploy.domain.refusal import Refused
 
@@ -58,6 +58,18 @@ def test_everything_moves_to_where_the_newer_lemond_looks(tmp_path: Path) -> Non
     assert box.read("/var/cache/lemonade/bin/llamacpp/vulkan/version.txt") == "b2\n"
     assert box.read(f"{OLD}/bin/llamacpp/vulkan/version.txt") == "b1\n"
     assert lemond_state.plan(box, LEMOND) == []
+
+
+def test_a_plan_before_the_move_knows_the_models_that_move(tmp_path: Path) -> None:
+    """Else check mode would predict registrations that the run does not make."""
+    box = host(tmp_path, NEWER)
+    box.write(f"{OLD}/user_models.json", '{"Smol": {"checkpoint": "Org/Smol", "recipe": "vllm"}}')
+    wanted = lemond_models.Wanted("user.Smol", "Org/Smol")
+    before = lemond_models.known_on_disk(box, wanted)
+    assert before is not None and before.checkpoint == "Org/Smol"
+    for operation in lemond_state.plan(box, LEMOND)[0].operations:
+        operation.apply(box)
+    assert lemond_models.known_on_disk(box, wanted) == before
 
 
 def test_a_lemond_that_still_uses_the_old_place_keeps_it(tmp_path: Path) -> None:
