@@ -83,9 +83,10 @@ def test_a_library_of_the_bundle_is_missing(lab: Lab, real: str) -> None:
 
 @pytest.mark.full
 def test_a_python_module_of_the_bundle_is_missing(lab: Lab, real: str) -> None:
-    back = f"mv /root/ijson $(dirname $(ls -d {SITE}/torch))/"
-    failure = told(lab, real, f"mv {SITE}/ijson /root/", back)
-    assert "A Python module of the bundle is missing" in failure["message"] and "ijson" in failure["message"]
+    back = f"mv /root/uvicorn $(dirname $(ls -d {SITE}/torch))/"
+    failure = told(lab, real, f"mv {SITE}/uvicorn /root/", back)
+    assert "A Python module of the bundle is missing" in failure["message"]
+    assert "uvicorn" in failure["message"]
 
 
 @pytest.mark.full
