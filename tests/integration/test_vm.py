@@ -8,6 +8,7 @@ is kept; from it one machine boots the sound kernel, three others get the same k
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -131,6 +132,7 @@ def stage() -> Iterator[Stage]:
     image, kernels = base_image(), newer_kernel()
     folder = state_dir() / "vm"
     with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
         repository = stack.enter_context(Repository(folder / "repository"))
         repository.publish(kernels.debs())
         first = stack.enter_context(Machine(image, folder / "first"))

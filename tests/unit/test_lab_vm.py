@@ -148,6 +148,9 @@ def test_the_process_of_a_killed_run_is_ended_and_its_disk_not_used_again(tmp_pa
         (folder / "disk.qcow2").write_bytes(b"stale")
         (tmp_path / "disk.qcow2").write_bytes(b"fresh")
         (tmp_path / "host_key.pub").write_text("ssh-ed25519 AAAA\n")
-        guest = Machine(Image(tmp_path, "6.1"), folder)
-        assert left.wait(10) != 0
+        try:
+            guest = Machine(Image(tmp_path, "6.1"), folder)
+            assert left.wait(10) != 0
+        finally:
+            left.kill()
     assert guest.disk.read_bytes() == b"fresh" and not (folder / machine.RECORD).exists()
