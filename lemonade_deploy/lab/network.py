@@ -29,7 +29,10 @@ class Network:
 
     @classmethod
     def current(cls) -> Network:
-        """The network of the lab in this state folder: its own, the wanted one, or a free one."""
+        """The network of the lab in this state folder: its own, the wanted one, or a free one.
+
+        Raises LabError where none is free.
+        """
         owners = _owners()
         for number, owner in owners.items():
             if owner == _me():
@@ -39,7 +42,13 @@ class Network:
             wanted = int(os.environ["LEMONADE_LAB_NUMBER"])
         if wanted is not None:
             return cls(wanted)
-        return cls(next(number for number in range(MOST_LABS) if number not in owners))
+        free = next((number for number in range(MOST_LABS) if number not in owners), None)
+        if free is None:
+            raise LabError(
+                f"all {MOST_LABS} networks of labs are taken, by {', '.join(sorted(set(owners.values())))}: "
+                "take one down with LEMONADE_LAB_DIR=<that folder> lemonade-deploy lab down"
+            )
+        return cls(free)
 
     @property
     def prefix(self) -> str:

@@ -154,8 +154,8 @@ def _read(root: str) -> list[_Note]:
     with open(os.path.join(root, NAME), encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
         stream.readline()
         for text in stream:
-            offset, _, rest = text.partition(" ")
-            mtime, _, line = rest.rstrip("\n").partition(" ")
+            offset, _space, rest = text.partition(" ")
+            mtime, _space, line = rest.rstrip("\n").partition(" ")
             fields = {"f": 4, "d": 2, "l": 1, "p": 5}.get(line[:1], 99)
             numbers = offset.isdigit() and mtime.lstrip("-").isdigit()
             if not text.endswith("\n") or not numbers or line.count(" ") < fields:

@@ -141,6 +141,17 @@ def test_each_state_folder_has_its_own_network(
     assert Network.current().number == 0
 
 
+def test_that_every_network_is_taken_is_said(
+    machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(network.MOST_LABS):
+        monkeypatch.setenv("LEMONADE_LAB_DIR", str(tmp_path / f"lab-{number}"))
+        Network.current().bring_up()
+    monkeypatch.setenv("LEMONADE_LAB_DIR", str(tmp_path / "one more"))
+    with pytest.raises(LabError, match=r"all 10 networks of labs are taken, by .*lab-3.*lab down"):
+        Network.current()
+
+
 def test_names_fit_the_kernel() -> None:
     assert (Network().bridge, Network().services_netns) == ("lemonlab0", "lemonlab-svc")
     other = Network(3)
