@@ -16,7 +16,7 @@ from lemonade_deploy.lab import cleanup, keys, network, root, shell, state, udev
 from lemonade_deploy.lab.network import Network
 from lemonade_deploy.lab.profiles import DEFAULT_PROFILE, PROFILES, assign
 from lemonade_deploy.lab.recipes import recipes
-from lemonade_deploy.lab.shell import LabUsageError, Process
+from lemonade_deploy.lab.shell import LabError, LabUsageError, Process
 from lemonade_deploy.lab.state import HostRecord, LabState
 
 
