@@ -21,12 +21,19 @@ LAYER = "models"
 
 
 @dataclass(frozen=True)
+class Download:
+    """A repository that the kit downloads, and where it comes from."""
+
+    repository: Repository
+    store: model_files.Store
+
+
+@dataclass(frozen=True)
 class Files:
-    """Checkpoints whose files are on the disk, and those to download with their source."""
+    """By checkpoint: whether its files are on the disk, and the downloads of those that are not."""
 
     stored: Mapping[str, bool]
-    repositories: Mapping[str, Repository] = field(default_factory=dict)
-    store: model_files.Store | None = None
+    downloads: Mapping[str, Download] = field(default_factory=dict)
 
 
 def plan(
@@ -49,8 +56,8 @@ def plan(
         checkpoint = model.checkpoint or (current.checkpoint if current else "")
         if new:
             others.append(_change(model, "register", model.checkpoint, client))
-        if checkpoint in files.repositories:
-            pulls.append(_download(model, files.repositories[checkpoint], files, client, wanted))
+        if checkpoint in files.downloads:
+            pulls.append(_download(model, files.downloads[checkpoint], client, wanted))
         elif not _there(model, current, files.stored.get(checkpoint, False), new):
             # lemond must know a model to pull it.
             others.append(_change(model, "pull", checkpoint, client, pull_timeout))
@@ -70,18 +77,15 @@ def _there(model: Wanted, current: Known | None, stored: bool, new: bool) -> boo
     return known or (recipe == "vllm" and stored)
 
 
-def _download(
-    model: Wanted, repository: Repository, files: Files, client: Lemond, wanted: Sequence[Wanted]
-) -> Change:
+def _download(model: Wanted, download: Download, client: Lemond, wanted: Sequence[Wanted]) -> Change:
     """A download by the kit, and lemond told of it. Raises OutOfTime while it is applied."""
 
     def apply(host: Host) -> None:
-        assert files.store is not None
-        model_files.fetch(host, repository, files.store)
+        model_files.fetch(host, download.repository, download.store)
         if not model.checkpoint:
             rescan(host, client, wanted)
 
-    detail = f"{repository.name}, {repository.size / 1e9:.2f} GB"
+    detail = f"{download.repository.name}, {download.repository.size / 1e9:.2f} GB"
     return Change(LAYER, f"model {model.name}", "pull", detail, operations=(Call(apply),))
 
 

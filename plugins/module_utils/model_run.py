@@ -63,7 +63,11 @@ class Models:
         stored = {
             checkpoint: hub_cache.complete(self._host, checkpoint) for _model, checkpoint, _recipe in named
         }
-        return model_plan.Files(stored, repositories, store)
+        downloads = {
+            checkpoint: model_plan.Download(repository, store)
+            for checkpoint, repository in repositories.items()
+        }
+        return model_plan.Files(stored, downloads)
 
     def load(self, changes: list[Change]) -> dict[str, Any]:
         """Load what was changed, the first model last; see the module."""

@@ -12,8 +12,10 @@ from lemonade_deploy.domain import lemond_models as models
 from lemonade_deploy.domain import model_plan
 from lemonade_deploy.domain.host import Host
 from lemonade_deploy.domain.hub import Repository
+from lemonade_deploy.domain.hub_folder import Folder
 from lemonade_deploy.domain.lemond_api import Lemond
 from lemonade_deploy.domain.lemond_config import STATE_DIR
+from lemonade_deploy.domain.model_files import Store
 from lemonade_deploy.domain.module import Refused
 
 CLIENT = Lemond("http://127.0.0.1:1")
@@ -41,7 +43,8 @@ def test_files_that_are_there_are_not_pulled() -> None:
 def test_a_download_of_ours_comes_before_the_registration() -> None:
     """lemond looks at the disk when a model is registered: what comes later it would not see."""
     repository = Repository("org/small", "c" * 40, False, ())
-    files = model_plan.Files({}, {"org/small": repository})
+    download = model_plan.Download(repository, Store(Folder(Host(), "/srv/models")))
+    files = model_plan.Files({}, {"org/small": download})
     changes = model_plan.plan([OWN], {OWN.name: None}, CLIENT, 60, files)
     assert [change.action for change in changes] == ["pull", "register"]
 
