@@ -40,8 +40,12 @@ def await_free(host: Host, port: int) -> None:
     """Wait, a minute at most, until no closed connection of another server holds *port*.
 
     A server that sets SO_REUSEADDR (vLLM) can bind over those of its like, one that sets SO_REUSEPORT
-    (lemond's library) over those of its like, and neither over the other's.
+    (lemond's library) over those of its like, and neither over the other's. Linux 6.1 and later forgets
+    them when asked (ss -K); without that, or without ss, it does so by itself after that minute.
     """
+    if any(_inodes(host, port, _TIME_WAIT)):
+        forget = ("ss", "-K", "-tn", "state", "time-wait", "sport", "=", f":{port}")
+        host.run(forget, check=False, timeout=30)
     until = time.monotonic() + _LINGER + 5
     while any(_inodes(host, port, _TIME_WAIT)) and time.monotonic() < until:
         time.sleep(0.5)

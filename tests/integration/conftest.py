@@ -52,8 +52,11 @@ def light_hosts(lab: Lab) -> list[str]:
 
 @pytest.fixture(scope="session")
 def serving(lab: Lab) -> Lab:
-    """The lab with one light host that serves: models, verify, secrets and the burn test share it."""
-    lab.up([SERVING], "strix-halo-clean", "light")
+    """The lab with one light host that serves: models, verify, secrets and the burn test share it.
+
+    LEMONADE_TEST_ENGINE=vllm runs the same tests with the real vLLM.
+    """
+    lab.up([SERVING], "strix-halo-clean", os.environ.get("LEMONADE_TEST_ENGINE", "light"))
     ran = kit("site.yml", "-i", str(lab.inventory_path), "-l", SERVING, "--json")
     host = host_of(ran, SERVING)
     assert host["failure"] is None, host["failure"]

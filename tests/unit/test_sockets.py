@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from lemonade_deploy.domain import sockets
-from lemonade_deploy.domain.host import Host
+from lemonade_deploy.domain.host import Completed, Host
 from lemonade_deploy.domain.sockets import listener
 
 
@@ -47,7 +48,13 @@ def test_a_connection_is_no_listener(tmp_path: Path) -> None:
 
 def test_a_closed_connection_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One server cannot bind over what another left, until the kernel has forgotten it."""
-    host, waited = Host(str(tmp_path)), []
+    asked: list[Sequence[str]] = []
+
+    def run(argv: Sequence[str], *_more: object) -> Completed:
+        asked.append(argv)
+        return Completed(tuple(argv), 127, "", "not found")
+
+    host, waited = Host(str(tmp_path), run), []
     head = "  sl  local_address rem_address   st\n"
     left = "   0: 0100007F:33F9 0100007F:9198 06 00000000:00000000 03:000004CE 00000000     0   0 0 3 0\n"
     host.write("/proc/net/tcp", head + left)
@@ -59,6 +66,7 @@ def test_a_closed_connection_is_waited_for(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr("lemonade_deploy.domain.sockets.time.sleep", sleep)
     sockets.await_free(host, 14000)
-    assert waited == []
+    assert waited == asked == []
     sockets.await_free(host, 0x33F9)
     assert len(waited) == 3
+    assert [argv[:2] for argv in asked] == [("ss", "-K")]
