@@ -160,12 +160,18 @@ class Loaded:
 
 
 def load(
-    host: Host, client: Lemond, model: Wanted, timeout: float, bundle: str, fresh: bool = False
+    host: Host,
+    client: Lemond,
+    model: Wanted,
+    timeout: float,
+    bundle: str,
+    fresh: bool = False,
+    since: float | None = None,
 ) -> Loaded:
     """Load a model (``timeout`` in seconds). An engine of another bundle is unloaded first.
 
-    So is any with ``fresh``, for options that changed. Raises Refused with the line of the engine's log
-    that tells why.
+    So is any with ``fresh``, for options that changed. ``since``: when a load that lemond is still at began
+    (seconds since 1970); ours joins it. Raises Refused with the line of the engine's log that tells why.
     """
     entry = client.loaded(model.name)
     if entry is not None and entry.get("backend_alive", True):
@@ -173,7 +179,7 @@ def load(
         if ours and not fresh:
             return Loaded(model.name, 0.0, True)
         client.post("/v1/unload", {"model_name": model.name}, 120)
-    began = time.time()
+    began = since or time.time()
     try:
         answer = client.post("/v1/load", {"model_name": model.name}, timeout)
     except LemondUnreachable as error:

@@ -92,13 +92,15 @@ class Models:
                 self._given["load_timeout"],
                 bundle,
                 f"model {model.name}" in fresh,
+                before.began if before and before.unfinished and model is first else None,
             )
             for model in reversed(self.wanted)
             if model is first or f"model {model.name}" in fresh
         ]
         seconds = None if loaded[-1].already else loaded[-1].seconds
-        if loaded[-1].already and before:
-            seconds = round(before.seconds, 2)  # the unit has just loaded it
+        if before and (loaded[-1].already or before.unfinished):
+            # The unit has just loaded it, or had begun to.
+            seconds = round(before.seconds + (seconds or 0.0), 2)
         return {
             "models": [{"name": one.name, "load_seconds": one.seconds} for one in loaded],
             "load_seconds": seconds,

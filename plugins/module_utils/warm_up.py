@@ -19,6 +19,7 @@ SCRIPT_FILE = paths.PREFIX + "/bin/lemond-warm"
 MODEL_FILE = paths.CONFIG_DIR + "/warm-model"
 LAYER = "models"
 WAIT = 60  # s until lemond answers
+GAVE_UP = 75  # its exit code where its time ran out; lemond may still be at the load
 
 _SCRIPT = """#!/usr/bin/python3 -I
 # Written by lemonade-deploy (role models): loads the model that stays warm.
@@ -61,7 +62,8 @@ try:
 except urllib.error.HTTPError as error:
     sys.exit("%s does not load: %s" % (model, error.read().decode("utf-8", "replace")[:400]))
 except OSError as error:
-    sys.exit("%s was not loaded after %d s: %s" % (model, time.monotonic() - began, error))
+    print("%s was not loaded after %d s: %s" % (model, time.monotonic() - began, error), file=sys.stderr)
+    sys.exit(@GAVE_UP@)
 print("%s is loaded after %.0f s" % (model, time.monotonic() - began))
 """
 
@@ -106,20 +108,26 @@ WantedBy=lemond.service
 def script(limit: int) -> str:
     """The script; ``limit`` in seconds is for one load."""
     text = _SCRIPT.replace("@DEFAULTS@", paths.LEMOND_DEFAULTS).replace("@MODEL@", MODEL_FILE)
+    text = text.replace("@GAVE_UP@", str(GAVE_UP))
     return text.replace("@WAIT@", str(WAIT)).replace("@LIMIT@", f"{limit:.1f}")
 
 
 @dataclass(frozen=True)
-class Ended:
-    """A load by the unit: when it began (seconds since 1970), how long it took (s), whether it failed."""
+class Seen:
+    """A load by the unit: when it began (seconds since 1970), how long it took until now (s), how it ended.
+
+    ``unfinished``: neither loaded nor refused. The unit is still at it, or gave up at its own limit, which
+    may be an older and shorter one than ours; lemond goes on with it in either case.
+    """
 
     began: float
     seconds: float
-    failed: bool
+    failed: bool = False
+    unfinished: bool = False
 
 
-def await_end(host: Host, timeout: float) -> Ended | None:
-    """Wait for a load that the unit is at; None where it is at none, or not done after *timeout* (s).
+def await_end(host: Host, timeout: float) -> Seen | None:
+    """Wait for a load that the unit is at, *timeout* s at most; None where it is at none.
 
     Who restarts lemond starts the unit. A load of our own beside it would only repeat what it tries.
     """
@@ -127,19 +135,22 @@ def await_end(host: Host, timeout: float) -> Ended | None:
     if told.get("ActiveState") != "activating":
         return None
     until = time.monotonic() + timeout
-    while told.get("ActiveState") == "activating":
-        if time.monotonic() > until:
-            return None
+    while told.get("ActiveState") == "activating" and time.monotonic() < until:
         time.sleep(0.3)
         told = _state(host)
     # systemd's clock is the kernel's monotonic one, in microseconds.
+    now = time.monotonic()
     start, end = (int(told.get(f"ExecMain{name}TimestampMonotonic") or 0) / 1e6 for name in ("Start", "Exit"))
-    began = time.time() - (time.monotonic() - start)
-    return Ended(began, max(0.0, end - start), told.get("Result") != "success")
+    began = time.time() - (now - start) if start else time.time()
+    if told.get("ActiveState") == "activating":
+        return Seen(began, now - start if start else 0.0, unfinished=True)
+    gave_up = told.get("ExecMainStatus") == str(GAVE_UP)
+    failed = told.get("Result") != "success" and not gave_up
+    return Seen(began, max(0.0, end - start), failed, gave_up)
 
 
 def _state(host: Host) -> dict[str, str]:
-    names = "ActiveState,Result,ExecMainStartTimestampMonotonic,ExecMainExitTimestampMonotonic"
+    names = "ActiveState,Result,ExecMainStatus,ExecMainStartTimestampMonotonic,ExecMainExitTimestampMonotonic"
     text = host.run(["systemctl", "show", "-p", names, UNIT]).stdout
     return dict(line.partition("=")[::2] for line in text.splitlines())
 
