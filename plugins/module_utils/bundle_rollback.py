@@ -95,7 +95,11 @@ def _told(state: State) -> str:
 
 def plan_rollback(state: State, to: str = "") -> list[Change]:
     """The swap, and the restart of lemond where the kit set it up. Pure. Raises Refused."""
-    wanted, changes = target(state, to), []
+    return _plan(state, target(state, to))
+
+
+def _plan(state: State, wanted: Tree) -> list[Change]:
+    changes: list[Change] = []
     if wanted.name != state.current:
         # Forward again to a bundle that was left is no flight from the present one.
         left = None if wanted.name in state.rolled_back else state.current
@@ -128,7 +132,9 @@ def planner(host: Host, to: str = "") -> Callable[[], list[Change]]:
     def plan() -> list[Change]:
         state = observe(host)
         goal[:] = goal or [target(state, to).name]
-        return plan_rollback(state, goal[0])
+        # By its folder alone: that of a tag's first build is the tag, which a later build has as well.
+        there = {tree.name: tree for tree in state.trees}
+        return _plan(state, there.get(goal[0]) or target(state, goal[0]))
 
     return plan
 

@@ -98,6 +98,16 @@ def test_forward_by_name_and_by_the_next_run(box: Box, releases: list[Release]) 
     assert box.current == releases[0].tag
 
 
+def test_back_to_an_earlier_build_of_the_same_tag(box: Box, server: Nasty) -> None:
+    """The folder of the first build is the tag, which the second one, now current, has too."""
+    tag = "vllm3-rocm7-gfx1151"
+    for number in range(2):
+        box.run(publish(server, tar_gz(bundle_members(number)), tag=tag)[0])
+    assert box.current != tag
+    assert roll(box) == [("current bundle", "link")]
+    assert box.current == tag
+
+
 def test_of_several_the_one_that_was_current_last(box: Box, releases: list[Release]) -> None:
     for release in (releases[2], releases[0], releases[1]):
         box.run(release, keep=2)
