@@ -40,8 +40,8 @@ def await_free(host: Host, port: int) -> None:
     """Wait, a minute at most, until no closed connection of another server holds *port*.
 
     A server that sets SO_REUSEADDR (vLLM) can bind over those of its like, one that sets SO_REUSEPORT
-    (lemond's library) over those of its like, and neither over the other's. Linux 6.1 and later forgets
-    them when asked (ss -K); without that, or without ss, it does so by itself after that minute.
+    (lemond's library) over those of its like, and neither over the other's. A kernel that can forgets
+    them when asked (ss -K; seen with 6.18); another, or one without ss, does so after that minute.
     """
     if any(_inodes(host, port, _TIME_WAIT)):
         forget = ("ss", "-K", "-tn", "state", "time-wait", "sport", "=", f":{port}")
