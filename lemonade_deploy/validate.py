@@ -11,6 +11,7 @@ from typing import Any
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator  # type: ignore[import-untyped]
 
 from lemonade_deploy import limits
+from lemonade_deploy.domain import user_values
 from lemonade_deploy.errors import UsageError, did_you_mean
 from lemonade_deploy.secrets_in_argv import is_secret_name
 from lemonade_deploy.specs import Specs, shape
@@ -79,6 +80,8 @@ def _wrong_value(variable: Variable, spec: Mapping[str, Any]) -> str:
         return f"the value is empty, a {kind} is wanted."
     result = ArgumentSpecValidator({variable.name: shape(dict(spec))}).validate({variable.name: value})
     if not result.error_messages:
+        if unfit := user_values.fault(variable.name, value):
+            return f"the value {unfit}."  # it may hold a secret: not shown
         wrong_form = limits.fault(variable.name, value)
         return f"the value{told} {wrong_form}." if wrong_form else ""
     if spec.get("no_log"):

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
+from ansible_collections.lemonade.deploy.plugins.module_utils import user_values
 
 MODULE = "lemonade.deploy.preflight"
 ROLES = Path(__file__).resolve().parents[2] / "roles"
@@ -78,4 +79,6 @@ def faults(values: dict[str, Any], known: dict[str, dict[str, Any]]) -> list[str
             found.append(f"{name}: the value is not of type {spec.get('type', 'str')}")
         elif wrong:
             found.append(f"{name}: {'; '.join(str(text) for text in wrong)}")
+        elif unfit := user_values.fault(name, value):
+            found.append(f"{name}: the value {unfit}")
     return found

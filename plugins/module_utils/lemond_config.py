@@ -189,7 +189,7 @@ def secrets_text(secrets: Mapping[str, str]) -> str:
     """Environment file (systemd.exec(5)) with the secrets that are set; "" for none."""
     lines = []
     for name, value in sorted(secrets.items()):
-        if "\n" in value or "\0" in value:
+        if re.search("[\n\r\0]", value):
             raise Refused(f"The secret {name} contains a line break.", "Give it as one line.")
         if value:
             quoted = re.sub(r'(["\\`$])', r"\\\1", value)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import engine, hub_cache, lemond_models, model_files, model_options, model_plan, warm_up
+from . import engine, hub_cache, lemond_models, model_files, model_options, model_plan, user_values, warm_up
 from .change import Change
 from .host import Host
 from .lemond_api import Lemond
@@ -26,6 +26,7 @@ class Models:
 
     def plan(self) -> list[Change]:
         """All changes; raises Refused for a model that cannot work here."""
+        user_values.demand({user_values.MODELS: self._given["models"]})
         pending = self._check_mode and self._given["pending"]
         alive = not pending and self._client.alive()
         if not alive and not self._check_mode:

@@ -50,18 +50,29 @@ def split(*lines: str | None) -> tuple[str, ...]:
 def check(args: Sequence[str]) -> None:
     """Raises Refused for arguments that are not the user's to give."""
     for word in args:
-        # vLLM takes an option's words with underscores, too.
-        option = word.partition("=")[0].replace("_", "-")
-        if option in _SECRET:
+        if option := secret(word):
             raise Refused(
                 f"{option} among vLLM's arguments would show the secret to every user of the host (ps).",
                 "Use lemonade_server_api_key or lemonade_server_hf_token.",
             )
-        if option in _OURS:
+        if option := _meant(word, _OURS):
             raise Refused(
                 f"{option} among vLLM's arguments is set by the kit.",
                 "Use lemonade_server_host, lemonade_server_port, lemonade_server_ctx_size, models_wanted.",
             )
+
+
+def secret(word: str) -> str:
+    """The option that carries a secret, where *word* is one or short for one; or ""."""
+    return _meant(word, _SECRET)
+
+
+def _meant(word: str, options: Sequence[str]) -> str:
+    """Which of *options* the word is, or "". As vLLM reads it: underscores, and a beginning (argparse)."""
+    given = word.partition("=")[0].replace("_", "-")
+    if not given.startswith("--") or given == "--":
+        return ""
+    return next((option for option in options if option.startswith(given)), "")
 
 
 def argv(model: Served, host: str, port: int) -> list[str]:
@@ -73,7 +84,7 @@ def argv(model: Served, host: str, port: int) -> list[str]:
     words += ["--enforce-eager", "--enable-prefix-caching"]
     if model.ctx_size > 0:
         words += ["--max-model-len", str(model.ctx_size)]
-    if not any(word.partition("=")[0].replace("_", "-") in _MEMORY for word in model.args):
+    if not any(_meant(word, _MEMORY) for word in model.args):
         # vLLM's share of all memory is too much where the CPU uses it as well (lemonade issue 1919).
         words += ["--kv-cache-memory-bytes", "4G"]
     for pattern, parser in _FAMILIES.items():
@@ -88,7 +99,7 @@ def quoted(words: Sequence[str]) -> str:
 
 
 def _quoted(word: str) -> str:
-    if "\n" in word or "\0" in word:
+    if re.search("[\n\r\0]", word):
         raise Refused("An argument of vLLM contains a line break.", "Give it as one line.")
     if _PLAIN.fullmatch(word):
         return word

@@ -27,6 +27,14 @@ options:
       - Text of the unit file. For O(daemon=vllm) it holds C(@ARGUMENTS@) where vLLM's arguments belong.
     type: str
     required: true
+  environment:
+    description: What O(unit) was given as environment variables; only judged here.
+    type: dict
+    default: {}
+  hub_url:
+    description: What O(unit) was given as the models' mirror; only judged here.
+    type: str
+    default: ""
   models:
     description: The wanted models. O(daemon=vllm) serves the first; O(offline) judges each.
     type: list
@@ -160,6 +168,7 @@ from ansible_collections.lemonade.deploy.plugins.module_utils import (
     lemond_state,
     service_keys,
     systemd,
+    user_values,
     vllm_service,
     watchdog,
 )
@@ -171,6 +180,8 @@ from ansible_collections.lemonade.deploy.plugins.module_utils.module import run_
 ARGUMENTS: dict[str, Any] = {
     "daemon": {"type": "str", "choices": ["lemond", "vllm"], "default": "lemond"},
     "unit": {"type": "str", "required": True},
+    "environment": {"type": "dict", "default": {}},
+    "hub_url": {"type": "str", "default": ""},
     "models": {"type": "list", "elements": "dict", "default": []},
     "offline": {"type": "bool", "default": False},
     "load_timeout": {"type": "int", "default": 1800},
@@ -185,6 +196,16 @@ ARGUMENTS: dict[str, Any] = {
     "api_key": {"type": "str", "default": "", "no_log": True},
     "api_key_generate": {"type": "bool", "default": False, "no_log": False},
     "hf_token": {"type": "str", "default": "", "no_log": True},
+}
+# Role variables that reach a unit, a command line or a file that others read, and their options here.
+_JUDGED = {
+    user_values.ENVIRONMENT: "environment",
+    user_values.ARGUMENTS: "vllm_args",
+    user_values.SETTINGS: "settings",
+    user_values.MODELS: "models",
+    "models_hub_url": "hub_url",
+    "lemonade_server_binary": "binary",
+    "lemonade_server_host": "host",
 }
 
 
@@ -206,6 +227,7 @@ class Service:
 
     def plan(self) -> list[Change]:
         """All changes. Raises Refused."""
+        user_values.demand({name: self._given[key] for name, key in _JUDGED.items()})
         lemond_config.check(self.settings, self.api_key)
         lemond_config.check_unit(self._given["unit"])
         vllm = self._given["daemon"] == daemon.VLLM

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
+import sys
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,16 +13,21 @@ from typing import Any
 import pytest
 import yaml
 
+from lemonade_deploy import content
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def load() -> Any:
-    spec = importlib.util.spec_from_file_location(
-        "preflight_action", ROOT / "plugins" / "action" / "preflight.py"
-    )
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    """The plugin, imported as Ansible imports it; nothing of that is left for other tests."""
+    before = set(sys.modules)
+    with tempfile.TemporaryDirectory() as folder:
+        sys.path.insert(0, str(content.link_collection(Path(folder))))
+        module = importlib.import_module("ansible_collections.lemonade.deploy.plugins.action.preflight")
+        del sys.path[0]
+    for name in set(sys.modules) - before:
+        if name.startswith("ansible_collections"):
+            del sys.modules[name]
     return module
 
 
@@ -60,6 +67,15 @@ def test_every_variable_of_every_role_is_known_with_its_default() -> None:
         ({"kernel_source": "banana"}, "kernel_source: value of kernel_source must be one of"),
         ({"verify_timeout": "soon"}, "verify_timeout"),
         ({"kernel_hold": "maybe"}, "kernel_hold"),
+        (
+            {"lemonade_server_environment": {"A": "0\nUser=root"}},
+            "lemonade_server_environment: the value cont",
+        ),
+        ({"models_hub_url": "https://m/\rx"}, "models_hub_url: the value contains a line break"),
+        (
+            {"lemonade_server_vllm_args": "--api-key x"},
+            "lemonade_server_vllm_args: the value holds --api-key",
+        ),
         ({"kernel_source": "banana", "kernel_confirm_timeout": "x"}, "; kernel_"),
     ],
 )

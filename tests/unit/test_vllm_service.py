@@ -58,7 +58,9 @@ def test_a_model_of_lemonds_own_needs_no_checkpoint() -> None:
     assert option(words, "--kv-cache-memory-bytes") == "4G"
 
 
-@pytest.mark.parametrize("given", ["--kv-cache-memory-bytes 1G", "--gpu_memory_utilization=0.5"])
+@pytest.mark.parametrize(
+    "given", ["--kv-cache-memory-bytes 1G", "--gpu_memory_utilization=0.5", "--gpu-memory-util 0.5"]
+)
 def test_the_users_word_on_memory_counts(given: str) -> None:
     words = vllm_arguments.argv(replace(MODEL, args=vllm_arguments.split(given)), "127.0.0.1", 1)
     assert "4G" not in words
@@ -70,13 +72,22 @@ def test_what_vllm_cannot_serve_is_refused(models: list[dict[str, str]]) -> None
         vllm_service.model_from(models, 4096, "")
 
 
-@pytest.mark.parametrize("word", ["--api-key", "--api_key=x", "--host", "--port=1", "--model", "--hf-token"])
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("--api-key", "--api_key=x", "--host", "--port=1", "--model", "--hf-token"),
+        # vLLM takes a beginning for the whole option (argparse).
+        *("--api-ke=x", "--a", "--hos", "--served-model", "--hf_tok=x", "--max-model-l"),
+    ],
+)
 def test_a_secret_or_what_is_ours_is_no_argument(word: str) -> None:
     with pytest.raises(Refused, match="among vLLM's arguments"):
         vllm_arguments.argv(replace(MODEL, args=(word,)), "127.0.0.1", 1)
 
 
-@given(st.lists(st.text(st.characters(blacklist_characters="\n\0", blacklist_categories=["Cs"])), max_size=4))
+@given(
+    st.lists(st.text(st.characters(blacklist_characters="\n\r\0", blacklist_categories=["Cs"])), max_size=4)
+)
 def test_quoting_for_systemd_loses_nothing(words: list[str]) -> None:
     line = vllm_arguments.quoted(words)
     assert shlex.split(line.replace("%%", "%").replace("$$", "$")) == words
