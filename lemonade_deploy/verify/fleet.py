@@ -201,12 +201,15 @@ class _Asking:
             )
 
     def _request(self, step: str) -> dict[str, Any]:
-        local = self._reach.hostvars.get(self._host, {}).get("ansible_connection") == "local"
+        told = self._reach.hostvars.get(self._host, {})
+        release = told.get("vllm_rocm_release")
         return {
             "host": self._host,
             "force_ansible": self._reach.needs_ansible(self._host),
             "step": step,
-            "local": local,
+            "local": told.get("ansible_connection") == "local",
+            # A template is Ansible's to read; what it comes to is not known here.
+            "release": release if isinstance(release, str) and "{{" not in release else "",
         }
 
     def _take(self, record: dict[str, Any], phase: str) -> None:

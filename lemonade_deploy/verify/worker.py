@@ -73,6 +73,18 @@ class Reporter:
         self._out.flush()
 
 
+class Wishes:
+    """A pytest plugin with what the inventory wants of the host."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self._release = str(request.get("release") or "")
+
+    @pytest.fixture(scope="session")
+    def wanted_release(self) -> str:
+        """The release of vllm-rocm, with or without its family; "" where the inventory names none."""
+        return self._release
+
+
 def readable(nodeid: str, host: str) -> str:
     """``service::process_runs_as…[render]`` from pytest's name of a test, without the host in it."""
     path, _colons, function = nodeid.partition("::")
@@ -171,7 +183,7 @@ def main() -> None:
         "no:cacheprovider",
         *(["--force-ansible"] if request["force_ansible"] else []),
     ]
-    pytest.main([*options, str(SUITE)], plugins=[reporter])
+    pytest.main([*options, str(SUITE)], plugins=[reporter, Wishes(request)])
 
 
 if __name__ == "__main__":

@@ -11,11 +11,13 @@ from typing import Any
 
 import jsonschema
 import pytest
+from rich.console import Console
 
 import lemonade_deploy
 from lemonade_deploy.envelope import Envelope
-from lemonade_deploy.verify import junit
+from lemonade_deploy.verify import fleet, junit, worker
 from lemonade_deploy.verify.fleet import Access, as_files
+from lemonade_deploy.verify.progress import Progress
 from lemonade_deploy.verify.verdict import TestResult, Verdict
 from lemonade_deploy.verify.worker import plain, readable
 
@@ -137,3 +139,19 @@ def test_a_list_of_hosts_reaches_ansible_whole(tmp_path: Path) -> None:
     assert plain == "/some/hosts.yml"
     assert "," not in Path(listed).name
     assert json.loads(Path(listed).read_text()) == {"all": {"hosts": {"a": None, "b": None}}}
+
+
+@pytest.mark.parametrize(
+    ("told", "release"),
+    [
+        ({"vllm_rocm_release": "vllm1.2-rocm7.1"}, "vllm1.2-rocm7.1"),
+        ({"vllm_rocm_release": "{{ x }}"}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_worker_is_told_the_release_of_the_inventory(told: dict[str, str], release: str) -> None:
+    reach = fleet.Access({}, hostvars={"h": told})
+    asking = fleet._Asking("h", reach, Path(), Progress(Console(), False), [])
+    assert asking._request("")["release"] == release
+    plugin = worker.Wishes({"release": release})
+    assert plugin._release == release

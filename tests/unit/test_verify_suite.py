@@ -126,6 +126,56 @@ def test_dmesg_serves_where_there_is_no_journal() -> None:
     assert log.readable and kernel_log.faults(log, 2_000_000) == [FAULT]
 
 
+PLACE = "/opt/lemonade-deploy/vllm-rocm"
+LAID = "vllm1.2-rocm7.1-gfx1151"
+
+
+def bundles(folder: str, tag: str | None, stamps: str = "") -> tuple[Any, str]:
+    """A host whose active bundle is *folder*, with a record of *tag*; what its stamps of rollbacks say."""
+
+    def file(path: str) -> Any:
+        record = path.endswith(".json")
+        text = json.dumps({"tag": tag}) if record and tag else ""
+        there = bool(text) or not record
+        return SimpleNamespace(exists=there, content_string=text, is_symlink=True, mode=0o755)
+
+    return host(stamps, file=file), f"{PLACE}/{folder}"
+
+
+def judge_bundle(found: tuple[Any, str], wanted: str = "") -> dict[str, str]:
+    noted: dict[str, str] = {}
+    check = suite("test_engine").test_the_active_bundle_is_the_wanted_release
+    check(found[0], found[1], {}, "vllm", wanted, noted.__setitem__)
+    return noted
+
+
+@pytest.mark.parametrize("wanted", ["", LAID, "vllm1.2-rocm7.1"])
+@pytest.mark.parametrize("folder", [LAID, LAID + ".2"])
+def test_the_wanted_bundle_passes(folder: str, wanted: str) -> None:
+    assert judge_bundle(bundles(folder, LAID), wanted) == {}
+
+
+@pytest.mark.parametrize(
+    ("folder", "tag", "wanted", "said"),
+    [
+        ("vllm9.9.9-rocm9.9.9-gfx1151", None, "", "was not laid down by lemonade-deploy"),
+        ("vllm9.9.9-rocm9.9.9-gfx1151", LAID, "", "holds the record of"),
+        (LAID + "-x", LAID, "", "holds the record of"),
+        (LAID, LAID, "vllm1.3-rocm7.1", "the inventory wants vllm1.3"),
+    ],
+)
+def test_a_bundle_that_is_not_the_kits_or_not_the_wanted_one_fails(
+    folder: str, tag: str | None, wanted: str, said: str
+) -> None:
+    with pytest.raises(AssertionError, match=said):
+        judge_bundle(bundles(folder, tag), wanted)
+
+
+def test_after_a_rollback_another_release_is_a_warning() -> None:
+    noted = judge_bundle(bundles(LAID, LAID, stamps=LAID + "\n"), "vllm1.3-rocm7.1")
+    assert "somebody rolled back" in noted["warning"]
+
+
 class Asked:
     """An API that gives texts in turn; *busy* says what is in flight when it is asked."""
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from lemonade_deploy.domain.vllm_home import LEMOND_FOLDERS, VERSION
 from lemonade_deploy.verify import kernel_log
 
 BUNDLES = "/opt/lemonade-deploy/vllm-rocm"
+RECORD, ROLLED_BACK = ".lemonade-deploy.json", ".lemonade-deploy.rolled-back"
 LAUNCHER = "/opt/lemonade-deploy/bin/vllm-server"
 
 
@@ -30,14 +33,39 @@ def active(host: Host, settings: dict[str, Any], daemon: str) -> str:
     return places[0]
 
 
+def laid_down(host: Host, active: str) -> str:
+    """The tag of the release that the kit laid down in the folder, by the record that it wrote last."""
+    assert host.file(f"{BUNDLES}/current").is_symlink
+    folder = active.removeprefix(f"{BUNDLES}/")
+    record = host.file(f"{active}/{RECORD}")
+    assert record.exists, (
+        f"{active} is active, and was not laid down by lemonade-deploy ({RECORD} is missing)"
+    )
+    tag = str(json.loads(record.content_string)["tag"])
+    # Another build of a release that is there already gets a number.
+    assert re.fullmatch(re.escape(tag) + r"(\.\d+)?", folder), f"{active} holds the record of {tag}"
+    return tag
+
+
+def came_by_rollback(host: Host, active: str) -> bool:
+    """Whether a rollback left another bundle for this one."""
+    name = active.removeprefix(f"{BUNDLES}/")
+    left = host.run(f"cat {BUNDLES}/*/{ROLLED_BACK}").stdout.splitlines()
+    return name in [line.strip() for line in left]
+
+
 def test_the_active_bundle_is_the_wanted_release(
-    host: Host, active: str, settings: dict[str, Any], daemon: str
+    host: Host, active: str, settings: dict[str, Any], daemon: str, wanted_release: str, record_property: Any
 ) -> None:
+    """As the inventory names it, with or without its family; "" leaves it to the kit."""
     if by_lemond(settings, daemon):
         assert host.file(f"{active}/{VERSION}").content_string.strip() == settings["vllm"]["rocm_bin"]
     else:
-        assert host.file(f"{BUNDLES}/current").is_symlink
-        assert active.startswith(f"{BUNDLES}/vllm")
+        tag = laid_down(host, active)
+        if wanted_release and wanted_release not in (tag, tag.rpartition("-")[0]):
+            why = f"{tag} is active, the inventory wants {wanted_release}"
+            assert came_by_rollback(host, active), why
+            record_property("warning", f"{why}: somebody rolled back")
     assert host.file(f"{active}/bin/vllm-server").mode & 0o111
 
 
