@@ -151,7 +151,7 @@ def verified(host: Host, tree: Tree) -> Tree:
         return replace(tree, damaged=("the manifest is not the one that was laid down",))
     # More files are no damage: Python may have cached bytecode for root.
     there = set(of_tree(host.path(tree.path)).lines())
-    lost = [line for line in text.splitlines() if line not in there]
+    lost = [line for line in text.split("\n") if line and line not in there]
     return replace(tree, damaged=tuple(lost[:5])) if lost else tree
 
 

@@ -13,8 +13,10 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 from . import bundle, bundle_progress, bundle_space
+from .bundle import Observed
 from .bundle_stream import Check, Filling, Order, Stats, fill
 from .fetch import FetchError
 from .host import Host
@@ -24,8 +26,12 @@ from .module import Refused
 from .paths import BUNDLE_CURRENT, BUNDLE_ROOT, CACHE_DIR, LAUNCHER, PREFIX
 
 LOCK_WAIT = 1800.0  # s; another run that lays down a bundle is doing our work
+SWITCH_WAIT = 60.0  # s; this lock is held for a rename and a look at the processes
+_LOCK = "/run/lemonade-deploy-bundle.lock"
+# Of its own, so that a rollback does not wait for a lay-down. Taken after the other where both are.
+_SWITCH_LOCK = "/run/lemonade-deploy-current.lock"
 
-__all__ = ["Check", "Order", "Stats", "activate", "lay_down"]
+__all__ = ["Check", "Order", "Stats", "activate", "lay_down", "prune"]
 
 
 def lay_down(host: Host, order: Order, name: str, stats: Stats) -> None:
@@ -33,8 +39,8 @@ def lay_down(host: Host, order: Order, name: str, stats: Stats) -> None:
     ensure_root(host)
     staging = f"{BUNDLE_ROOT}/{name}{bundle.PARTIAL}"
     with _exclusive(host) as lock:
-        if bundle.read_tree(host, name):
-            return  # the run that was waited for did it
+        if _done_by_another(host, order.release, name):
+            return
         filling = Filling(host, order, staging, stats, lock)
         kept = filling.kept()
         if not kept:
@@ -57,6 +63,20 @@ def lay_down(host: Host, order: Order, name: str, stats: Stats) -> None:
         bundle_space.erase(host.path(f"{CACHE_DIR}/{order.release.tag}"))
 
 
+def _done_by_another(host: Host, release: Release, name: str) -> bool:
+    """Whether the run that was waited for laid down this release. Refused where it was something else."""
+    path = f"{BUNDLE_ROOT}/{name}"
+    if not os.path.lexists(host.path(path)):
+        return False
+    tree = bundle.read_tree(host, name)
+    if tree and tree.archive == release.archive and not tree.damaged:
+        return True
+    raise Refused(
+        f"{path} was made by another run meanwhile, and is not the locked release {release.tag}.",
+        "Two runs with different lock files? Agree on one, then run the same command again.",
+    )
+
+
 def _finish(host: Host, release: Release, manifest: Manifest, staging: str, name: str) -> None:
     """Write manifest and record, get all of it on the disk, give it its name."""
     host.write(f"{staging}/{bundle.MANIFEST}", manifest.text())
@@ -77,24 +97,56 @@ def _finish(host: Host, release: Release, manifest: Manifest, staging: str, name
 
 
 def activate(host: Host, name: str) -> None:
-    """Point `current` at a complete tree, in one step that is on the disk afterwards."""
-    stamp = host.path(f"{BUNDLE_ROOT}/{name}/{bundle.ACTIVATED}")
-    with open(stamp, "w", encoding="utf-8"):
-        os.utime(stamp)
-    bundle_space.erase(host.path(f"{BUNDLE_ROOT}/{name}/{bundle.ROLLED_BACK}"))
-    link = host.path(BUNDLE_CURRENT)
-    bundle_space.erase(f"{link}{bundle.PARTIAL}")
-    os.symlink(name, f"{link}{bundle.PARTIAL}")
-    os.replace(f"{link}{bundle.PARTIAL}", link)
-    sync_folder(host, BUNDLE_ROOT)
+    """Point `current` at a complete tree, in one step that is on the disk afterwards.
+
+    Raises Refused where the tree is gone.
+    """
+    with _switching(host):
+        if bundle.read_tree(host, name) is None:
+            raise Refused(
+                f"The bundle {BUNDLE_ROOT}/{name} is gone: another run removed it meanwhile.",
+                "`current` was not changed. Run the same command again.",
+            )
+        stamp = host.path(f"{BUNDLE_ROOT}/{name}/{bundle.ACTIVATED}")
+        with open(stamp, "w", encoding="utf-8"):
+            os.utime(stamp)
+        bundle_space.erase(host.path(f"{BUNDLE_ROOT}/{name}/{bundle.ROLLED_BACK}"))
+        link = host.path(BUNDLE_CURRENT)
+        bundle_space.erase(f"{link}{bundle.PARTIAL}")
+        os.symlink(name, f"{link}{bundle.PARTIAL}")
+        os.replace(f"{link}{bundle.PARTIAL}", link)
+        sync_folder(host, BUNDLE_ROOT)
+
+
+def prune(host: Host, observed: Observed, active: str, keep: int) -> None:
+    """Remove the trees that are superfluous now. *observed*: the host as it was when this was planned.
+
+    The lay-down in between takes minutes, in which a process may begin to run in a tree, or
+    somebody go back to one. Trees that came meanwhile are not ours to judge.
+    """
+    before = {tree.name: tree for tree in observed.trees}
+    there = (bundle.read_tree(host, name) for name in before)
+    trees = tuple(replace(tree, damaged=tree.damaged or before[tree.name].damaged) for tree in there if tree)
+    used = [tree for tree in trees if tree.activated > before[tree.name].activated and tree.name != active]
+    last = max(used, key=lambda tree: tree.activated).name if used else observed.current
+    now = replace(observed, trees=trees, current=last, mapped=bundle.mapped_trees(host))
+    for tree in bundle.superfluous(now, active, keep):
+        remove_tree(tree.name, host)
 
 
 def remove_tree(name: str, host: Host) -> None:
-    """Remove a tree; it first loses its name, so that half of one is never taken for whole."""
+    """Remove a tree; it first loses its name, so that half of one is never taken for whole.
+
+    One that `current` names, or a process has mapped, stays.
+    """
     doomed = host.path(f"{BUNDLE_ROOT}/{name}.old{bundle.PARTIAL}")
-    bundle_space.erase(doomed)
-    os.rename(host.path(f"{BUNDLE_ROOT}/{name}"), doomed)
-    bundle_space.erase(doomed)
+    with _exclusive(host):
+        bundle_space.erase(doomed)
+        with _switching(host):
+            if name == host.readlink(BUNDLE_CURRENT) or name in bundle.mapped_trees(host):
+                return
+            os.rename(host.path(f"{BUNDLE_ROOT}/{name}"), doomed)
+        bundle_space.erase(doomed)
 
 
 def remove(path: str, host: Host) -> None:
@@ -120,18 +172,27 @@ def sync_folder(host: Host, path: str) -> None:
         os.close(handle)
 
 
+def _exclusive(host: Host) -> contextlib.AbstractContextManager[int]:
+    """One run at a time lays down or removes; the lock ends with the last process that holds it."""
+    return _alone(host, _LOCK, LOCK_WAIT, "laying down a bundle")
+
+
+def _switching(host: Host) -> contextlib.AbstractContextManager[int]:
+    """One run at a time changes `current` or takes a tree its name."""
+    return _alone(host, _SWITCH_LOCK, SWITCH_WAIT, "switching bundles")
+
+
 @contextlib.contextmanager
-def _exclusive(host: Host) -> Iterator[int]:
-    """One run at a time on a host; the lock (a descriptor) ends with the last process that holds it."""
+def _alone(host: Host, lock: str, wait: float, doing: str) -> Iterator[int]:
+    """Hold a lock (a descriptor). Raises Refused after *wait* seconds."""
     os.makedirs(host.path("/run"), exist_ok=True)
-    path = host.path("/run/lemonade-deploy-bundle.lock")
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    handle = os.open(host.path(lock), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        deadline = time.monotonic() + LOCK_WAIT
+        deadline = time.monotonic() + wait
         while not _locked(handle):
             if time.monotonic() > deadline:
                 raise Refused(
-                    f"Another run has been laying down a bundle on this host for {LOCK_WAIT:.0f} s.",
+                    f"Another run has been {doing} on this host for {wait:.0f} s.",
                     "Wait for it, or end it (see `ps`), then run the same command again.",
                 )
             time.sleep(0.2)  # flock has no time limit of its own

@@ -44,7 +44,7 @@ def plan_bundle(observed: Observed, wanted: Wanted, stats: Stats) -> list[Change
         changes.append(bundle_service.restart(observed.serving))
     doomed = bundle.superfluous(observed, name, wanted.keep)
     if doomed:
-        changes.append(_prune(doomed))
+        changes.append(_prune(doomed, observed, name, wanted.keep))
     return changes
 
 
@@ -110,8 +110,8 @@ def _link(observed: Observed, name: str) -> Change:
     )
 
 
-def _prune(doomed: list[Tree]) -> Change:
+def _prune(doomed: list[Tree], observed: Observed, active: str, keep: int) -> Change:
     freed = sum(tree.size for tree in doomed)
     detail = f"{', '.join(tree.name for tree in doomed)} (frees {freed / 1e6:,.0f} MB)"
-    operations = tuple(Call(partial(bundle_install.remove_tree, tree.name)) for tree in doomed)
-    return Change(LAYER, "old bundles", "remove", detail, operations=operations)
+    operation = Call(lambda host: bundle_install.prune(host, observed, active, keep))
+    return Change(LAYER, "old bundles", "remove", detail, operations=(operation,))
