@@ -54,7 +54,9 @@ def red(lab: Lab) -> set[str]:
     ran = kit("verify", "-i", str(lab.inventory_path), "-l", HOST, "--json")
     tests = host_of(ran, HOST)["tests"]
     assert len(tests) >= 30
-    return {test["name"] for test in tests if test["outcome"] in ("failed", "error")}
+    failed = [test for test in tests if test["outcome"] in ("failed", "error")]
+    print(*(f"{test['name']}: {test['message']}" for test in failed), sep="\n")  # shown where the test fails
+    return {test["name"] for test in failed}
 
 
 def exposure(lab: Lab, unit: str) -> float:
