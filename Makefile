@@ -18,9 +18,9 @@ help: ## Show this list
 $(VENV)/.installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 or later with venv here: apt-get install python3 python3-venv" >&2; exit 1; }
 	@echo "== virtual environment: $(VENV) with $(PYTHON)"
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' 2> >(grep -v 'is ignored: it is neither' >&2)
-	touch $@
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' 2> >(grep -v 'is ignored: it is neither' >&2)
+	@touch $@
 
 .PHONY: packages
 packages: # what the simulated hosts need from apt; announced before it is installed

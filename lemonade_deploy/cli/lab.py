@@ -29,7 +29,7 @@ def _lab_page() -> None:
 
     Simulated Strix Halo hosts to try the kit on. systemd, ssh, apt, dpkg, dkms, the
     tools of GRUB and initramfs, and Lemonade Server are real; the GPU, its driver,
-    the kernels and the vendors' archives are simulated, and every output says so.
+    the kernels and the vendors' archives are simulated, as `lab list` says.
 
     Verbs:
       up             bring hosts up: lab1, lab2, …

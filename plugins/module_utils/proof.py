@@ -133,11 +133,13 @@ def _limit(host: Host, wish: ProofWish) -> list[Problem]:
 def settle(host: Host, wish: ProofWish, timeout: float = SETTLE_SECONDS) -> list[Problem]:
     """:func:`problems`, asked again for up to *timeout* seconds while the driver still sets up.
 
-    A wrong kernel does not become the right one: then there is no waiting.
+    A wrong kernel does not become the right one, nor a limit that the module was loaded with: then
+    there is no waiting.
     """
     deadline = time.monotonic() + timeout
     while True:
         found = problems(host, wish)
-        if not found or host.running_kernel() != wish.kernel or time.monotonic() >= deadline:
+        may_change = any(problem.kernel for problem in found) and host.running_kernel() == wish.kernel
+        if not may_change or time.monotonic() >= deadline:
             return found
         time.sleep(1)  # sysfs sends no event for a KFD node

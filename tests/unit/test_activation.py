@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -340,4 +341,7 @@ def test_a_driver_that_still_sets_up_is_waited_for_and_a_wrong_kernel_is_not(
     assert len(slept) == 1
     box.kernel(OLD_KERNEL)
     assert proof.settle(box.host, WISH, 60)
+    assert len(slept) == 1
+    box.kernel(GOOD_KERNEL)  # a limit that the module was not loaded with never comes by itself
+    assert [problem.kernel for problem in proof.settle(box.host, replace(WISH, pages=4711), 60)] == [False]
     assert len(slept) == 1
