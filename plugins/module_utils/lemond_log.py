@@ -94,7 +94,9 @@ def diagnose(messages: Sequence[str]) -> Diagnosis | None:
         if found is not None:
             return found
     attempt = tries[-1]
-    own = [hit["text"] for hit in map(_LEMOND.match, attempt) if hit and hit["level"] == "Error"]
+    # What the engine writes to its stderr has lemond's level Error, too: warnings of vLLM are no causes.
+    errors = [hit for hit in map(_LEMOND.match, attempt) if hit and hit["level"] == "Error"]
+    own = [hit["text"] for hit in errors if hit["source"] != "Process"]
     for line in own:
         signature = match(line)
         if signature:

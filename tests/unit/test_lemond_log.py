@@ -218,3 +218,19 @@ def test_the_check_before_the_start_is_quoted_where_lemond_said_nothing(tmp_path
     assert lemond_log.service_errors(host) == ["/dev/kfd is not there. See doctor."]
     lines.append("2026-11-30 11:29:36.616 [Error] (Server) Failed to bind")
     assert lemond_log.service_errors(host) == ["Failed to bind"]
+
+
+def test_a_warning_of_the_engine_is_no_cause() -> None:
+    """vLLM warns on stderr, which lemond notes as Error: taken for the reason while a load still ran."""
+    stamp = "2026-11-30 15:59:37.277"
+    warning = (
+        "(APIServer pid=1) WARNING 11-30 15:59:37 [system_utils.py:255] Found ulimit of 20000 `OSError: x`"
+    )
+    running = [
+        f"{stamp} [Info] (vLLM) Starting vllm-server on port 8001...",
+        f"{stamp} [Error] (Process) {warning}",
+    ]
+    assert lemond_log.diagnose(running) is None
+    given_up = [*running, f"{stamp} [Error] (WrappedServer) vllm-server failed to start within timeout"]
+    diagnosis = lemond_log.diagnose(given_up)
+    assert diagnosis is not None and diagnosis.signature is load_failures.STILL_STARTING
