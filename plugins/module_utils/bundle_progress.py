@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterable
@@ -27,6 +28,7 @@ NAME = OWN_PREFIX + ".progress"
 SCHEMA = "lemonade-deploy/progress/1"
 STEP = 8 << 20  # bytes of the archive between two writes of notes
 ANY_TIME = -1  # of what has no time of its own
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass
@@ -157,7 +159,7 @@ def _read(root: str) -> list[_Note]:
             offset, _space, rest = text.partition(" ")
             mtime, _space, line = rest.rstrip("\n").partition(" ")
             fields = {"f": 4, "d": 2, "l": 1, "p": 5}.get(line[:1], 99)
-            numbers = offset.isdigit() and mtime.lstrip("-").isdigit()
+            numbers = _NUMBER.fullmatch(offset) and _NUMBER.fullmatch(mtime.removeprefix("-"))
             if not text.endswith("\n") or not numbers or line.count(" ") < fields:
                 break
             notes.append(_Note(int(offset), int(mtime), line))

@@ -25,7 +25,7 @@ from .module import Refused
 
 READ = 1 << 18  # bytes asked for in one read
 ODD_LIMIT = 2  # odd answers in a row that are final
-_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
 _BROKEN = (urllib.error.URLError, http.client.HTTPException, OSError)
 # Worth another attempt; every other status from 400 up is final.
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -162,15 +162,20 @@ class Download:
             headers["Range"] = span or f"bytes={offset}-{last}"
             if self._etag:
                 headers["If-Range"] = self._etag
-        request = urllib.request.Request(self.url, headers=headers)  # noqa: S310
-        if self._token:
-            request.add_unredirected_header("Authorization", f"Bearer {self._token}")
-        if request.type not in ("http", "https"):
-            raise FetchError(f"{self.url}: only http and https are fetched.")
-        answer: http.client.HTTPResponse = _opener(_surroundings()).open(
-            request, timeout=self._policy.timeout
-        )
-        return answer
+        try:
+            request = urllib.request.Request(self.url, headers=headers)  # noqa: S310
+            if self._token:
+                request.add_unredirected_header("Authorization", f"Bearer {self._token}")
+            if request.type not in ("http", "https"):
+                raise FetchError(f"{self.url}: only http and https are fetched.")
+            answer: http.client.HTTPResponse = _opener(_surroundings()).open(
+                request, timeout=self._policy.timeout
+            )
+            return answer
+        except (ValueError, http.client.InvalidURL) as error:
+            if isinstance(error, OSError):  # of TLS
+                raise
+            raise FetchError(f"{self.url}: that is no address to fetch from ({error}).") from error
 
     def _check(self, answer: http.client.HTTPResponse, offset: int) -> int:
         """Compare what the headers say with what is known; bytes to skip before *offset*."""
@@ -188,8 +193,7 @@ class Download:
                 )
             self._total(None if found[3] == "*" else int(found[3]))
             return 0
-        length = answer.headers.get("Content-Length", "")
-        self._total(int(length) if length.isdigit() else None)
+        self._total(_digits(answer.headers.get("Content-Length", "")))
         return offset
 
     def _total(self, total: int | None) -> None:
@@ -266,13 +270,20 @@ def _reason(error: BaseException) -> str:
     return str(getattr(error, "reason", "") or error or type(error).__name__)
 
 
+def _digits(value: str) -> int | None:
+    """A header's number. str.isdigit alone holds for ² too; int() refuses that, and very long ones."""
+    value = value.strip()
+    return int(value) if value.isascii() and value.isdigit() and len(value) <= 18 else None
+
+
 def _retry_after(value: str) -> float | None:
     """Seconds of a Retry-After header, which holds a number or a date."""
-    if value.strip().isdigit():
-        return float(value)
+    seconds = _digits(value)
+    if seconds is not None:
+        return float(seconds)
     try:
         return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 

@@ -16,6 +16,7 @@ from .gunzip import ArchiveError
 BLOCK = 512
 _ZERO = bytes(BLOCK)
 _META_MAX = 1 << 20  # a long name or a pax header is never larger
+_TIME_MAX = 1 << 33  # s since 1970: the year 2242; what a file system can keep ends soon after it
 
 FILE, FOLDER, SYMLINK, HARDLINK = "f", "d", "l", "h"
 _KINDS = {b"0": FILE, b"\0": FILE, b"7": FILE, b"1": HARDLINK, b"2": SYMLINK, b"5": FOLDER}
@@ -24,7 +25,7 @@ _REFUSED = {b"3": "a character device", b"4": "a block device", b"6": "a fifo", 
 
 @dataclass
 class Member:
-    """One member as the archive says it; ``size`` in bytes, ``mtime`` in seconds."""
+    """One member as the archive says it; ``size`` in bytes, ``mtime`` in seconds (0 to 2**33)."""
 
     path: str
     kind: str
@@ -109,12 +110,16 @@ def _checked(block: bytes) -> int:
     said = _number(block[148:156])
     if sum(block) - sum(block[148:156]) + 8 * 32 != said:
         raise ArchiveError("tar: a header's checksum is wrong")
-    return _number(block[124:136])
+    size = _number(block[124:136])
+    if size < 0:
+        raise ArchiveError(f"tar: a size of {size} bytes")
+    return size
 
 
 def _number(field: bytes) -> int:
-    if field[0] & 0x80:  # GNU's base-256 for what octal digits can't hold
-        return int.from_bytes(bytes([field[0] & 0x7F]) + field[1:], "big")
+    if field[0] & 0x80:  # GNU's base-256 for what octal digits can't hold; below zero in two's complement
+        value = int.from_bytes(bytes([field[0] & 0x7F]) + field[1:], "big")
+        return value - (1 << 8 * len(field) - 1) if field[0] & 0x40 else value
     try:
         return int(field.strip(b" \0") or b"0", 8)
     except ValueError as error:
@@ -136,7 +141,7 @@ def _pax(text: bytes) -> dict[str, str]:
     records: dict[str, str] = {}
     while text:
         length, _blank, _rest = text.partition(b" ")
-        if not length.isdigit() or not len(length) < int(length) <= len(text):
+        if not length.isdigit() or len(length) > 7 or not len(length) < int(length) <= len(text):
             raise ArchiveError("tar: a pax header is malformed")
         record, text = text[len(length) + 1 : int(length) - 1], text[int(length) :]
         key, _equals, value = record.partition(b"=")
@@ -163,5 +168,6 @@ def _member(block: bytes, kind: bytes, size: int, extra: dict[str, str]) -> Memb
     if size < 0:
         raise ArchiveError(f"{path}: a size of {size} bytes")
     target = extra.get("linkpath") or _text(block[157:257])
+    mtime = min(max(mtime, 0), _TIME_MAX)
     # Links carry no content; some writers still record the target's size.
     return Member(path, what, _number(block[100:108]), size if what == FILE else 0, mtime, target)

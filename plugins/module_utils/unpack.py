@@ -19,6 +19,8 @@ from .manifest import OWN_PREFIX, Manifest
 from .tarstream import BLOCK, FILE, FOLDER, HARDLINK, SYMLINK, Member, Stream, members
 
 _KEEP = 0o775  # mode bits that survive
+# Bytes that Linux takes: of a name, of a link's target, and of a path, less the folder it is put into.
+_NAME_MAX, _TARGET_MAX, _PATH_MAX = 255, 4095, 4095 - 255
 
 
 class Sink(Protocol):
@@ -110,7 +112,8 @@ class _Unpacker:
         known = self.manifest.kind(path)
         if known and (known == FOLDER) != (member.kind == FOLDER):
             raise ArchiveError(f"{path}: a folder and something else under one name")
-        if known and known != FOLDER:
+        itself = member.kind == HARDLINK and _clean(member.target) == path
+        if known and known != FOLDER and not itself:
             self._sink.replaces(path)
         if member.kind == FOLDER:
             self._folder(path, member.mode & _KEEP | 0o700)
@@ -191,7 +194,16 @@ def _clean(path: str) -> str:
         raise ArchiveError(f"{path}: a path with `..`, which is refused")
     if parts and parts[0].startswith(OWN_PREFIX):
         raise ArchiveError(f"{path}: a name that lemonade-deploy itself uses, which is refused")
-    return "/".join(parts)
+    clean = "/".join(parts)
+    size = _bytes(clean)
+    if size > _NAME_MAX and (size > _PATH_MAX or any(_bytes(part) > _NAME_MAX for part in parts)):
+        raise ArchiveError(f"{path[:100]}…: a name of {size} bytes in all, longer than a file system takes")
+    return clean
+
+
+def _bytes(text: str) -> int:
+    """Bytes of a name on the disk."""
+    return len(text.encode("utf-8", "surrogateescape"))
 
 
 def _check_target(path: str, target: str) -> None:
@@ -200,6 +212,8 @@ def _check_target(path: str, target: str) -> None:
     `..` after a name is refused too: behind another link it would climb from elsewhere.
     """
     parts = [part for part in target.split("/") if part not in ("", ".")]
+    if _bytes(target) > _TARGET_MAX:
+        raise ArchiveError(f"{path}: a link to a name of {_bytes(target)} bytes, longer than Linux takes")
     climbs = 0
     while climbs < len(parts) and parts[climbs] == "..":
         climbs += 1

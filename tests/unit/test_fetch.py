@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from nasty import (
     POLICY,
+    Handler,
     Nasty,
     cut,
     drip,
@@ -82,6 +83,30 @@ def test_retry_after_is_obeyed(server: Nasty) -> None:
     found._sleep = waits.append  # type: ignore[method-assign]
     assert b"".join(found.chunks()) == DATA
     assert waits == [7.0]
+
+
+@pytest.mark.parametrize(
+    "value", ["²", "9" * 5000, "-5", "Fri, 31 Dec 9999 23:59:59 -2359", "Mon, 01 Jan 0001 00:00:00 +2359"]
+)
+def test_a_retry_after_that_says_nothing_is_passed_over(server: Nasty, value: str) -> None:
+    server.moves[PATH] = [status(429, Retry_After=value)]
+    found = download(server)
+    found._sleep = lambda _seconds: None  # type: ignore[method-assign]
+    assert b"".join(found.chunks()) == DATA
+
+
+@pytest.mark.parametrize("value", ["²", "9" * 5000, "-1"])
+@pytest.mark.parametrize("name", ["Content-Length", "Content-Range"])
+def test_a_length_that_is_no_number_is_no_length(server: Nasty, name: str, value: str) -> None:
+    def move(handler: Handler, body: bytes, start: int) -> None:
+        handler.send_response(206 if name == "Content-Range" else 200)
+        handler.send_header(name, f"bytes {start}-{value}/{value}" if name == "Content-Range" else value)
+        handler.end_headers()
+        handler.wfile.write(body[start:])
+        handler.close_connection = True
+
+    server.moves[PATH] = [move]
+    assert b"".join(download(server).chunks()) == DATA
 
 
 @pytest.mark.parametrize("code", [401, 403, 404, 410])

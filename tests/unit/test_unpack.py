@@ -15,8 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nasty import bundle_members, info, tar_gz
 
+from lemonade_deploy.domain import tree_writer
 from lemonade_deploy.domain.gunzip import ArchiveError, inflate
 from lemonade_deploy.domain.manifest import Manifest, of_tree
+from lemonade_deploy.domain.tarstream import Stream, members
 from lemonade_deploy.domain.tree_writer import TreeWriter
 from lemonade_deploy.domain.unpack import Nowhere, unpack
 
@@ -78,6 +80,11 @@ def test_a_manifest_is_the_same_without_a_disk(tmp_path: Path) -> None:
         ([info("dev", tarfile.BLKTYPE)], "block device"),
         ([info("pipe", tarfile.FIFOTYPE)], "a fifo"),
         ([info("su", mode=0o4755)], "set-uid"),
+        ([info("n" * 256)], "name of 256 bytes"),
+        ([info("a/" + "é" * 128 + "/b")], "name of 260 bytes"),
+        ([info("/".join(["n" * 200] * 20))], "name of 4019 bytes"),
+        ([info("link", tarfile.SYMTYPE, target="n/" * 2048)], "a link to a name of 4096 bytes"),
+        ([info("s", tarfile.SYMTYPE, target="t"), info("s", tarfile.LNKTYPE, target="s")], "not a file"),
     ],
 )
 def test_what_could_reach_out_is_refused(tmp_path: Path, members: list[tarfile.TarInfo], said: str) -> None:
@@ -86,6 +93,52 @@ def test_what_could_reach_out_is_refused(tmp_path: Path, members: list[tarfile.T
     with pytest.raises(ArchiveError, match=said):
         lay(tar_gz([(member, b"") for member in members]), inside)
     assert sorted(tmp_path.rglob("*evil*")) == []
+
+
+def test_a_hard_link_to_itself_changes_nothing(tmp_path: Path) -> None:
+    manifest = lay(tar_gz([(info("z"), b"x"), (info("z", tarfile.LNKTYPE, target="./z"), b"")]), tmp_path)
+    assert (tmp_path / "z").read_bytes() == b"x"
+    assert of_tree(str(tmp_path)).text() == manifest.text()
+
+
+@pytest.mark.parametrize(
+    ("layout", "said", "kept"),
+    [
+        (tarfile.GNU_FORMAT, -5, 0),
+        (tarfile.GNU_FORMAT, -(1 << 60), 0),
+        (tarfile.GNU_FORMAT, 1 << 80, 1 << 33),
+        (tarfile.PAX_FORMAT, -5.5, 0),
+        (tarfile.PAX_FORMAT, 1e40, 1 << 33),
+        (tarfile.PAX_FORMAT, 1_700_000_000.9, 1_700_000_000),
+    ],
+)
+def test_a_time_that_no_file_can_have(tmp_path: Path, layout: int, said: float, kept: int) -> None:
+    odd, large = info("odd"), info("large")
+    odd.mtime = large.mtime = said  # type: ignore[assignment]
+    large.size = tree_writer.LARGE
+    plain = gzip.decompress(tar_gz([(odd, b"x"), (large, bytes(large.size))], format=layout))
+    times = [member.mtime for member, _content in members(Stream([plain]))]
+    assert times == [kept, kept]
+    lay(gzip.compress(plain), tmp_path)
+    assert (tmp_path / "odd").read_bytes() == b"x"
+
+
+def test_a_size_below_zero_is_an_error() -> None:
+    block = bytearray(info("f").tobuf(tarfile.GNU_FORMAT))
+    block[124:136] = b"\xff" * 11 + b"\xfb"  # -5 in GNU's binary form
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    with pytest.raises(ArchiveError, match="a size of -5 bytes"):
+        list(members(Stream([bytes(block) + bytes(1024)])))
+
+
+def test_a_pax_record_of_any_length_is_an_error() -> None:
+    header = tarfile.TarInfo("h")
+    header.type, text = tarfile.XHDTYPE, b"9" * 5000 + b" a=b\n"
+    header.size = len(text)
+    archive = header.tobuf(tarfile.USTAR_FORMAT) + text + bytes(-len(text) % 512)
+    with pytest.raises(ArchiveError, match="malformed"):
+        list(members(Stream([archive])))
 
 
 def test_a_later_member_replaces_an_earlier_one(tmp_path: Path) -> None:
