@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,8 @@ from lemonade_deploy.cli import options
 from lemonade_deploy.cli.transfer import Shown, short
 from lemonade_deploy.depot import github, lockfile, qualification
 from lemonade_deploy.depot import lock as locking
-from lemonade_deploy.depot.archive import WrongBytes
 from lemonade_deploy.depot.packages import Contradiction
+from lemonade_deploy.depot.store import WrongBytes
 from lemonade_deploy.domain.assets import BASE_URL
 from lemonade_deploy.domain.fetch import FetchError
 from lemonade_deploy.domain.gfx import FAMILIES
@@ -88,7 +89,7 @@ def lock(
     """
     envelope = Envelope("depot", sys.argv[1:])
     console = Console(stderr=True, soft_wrap=not sys.stderr.isatty(), highlight=False)
-    path = place(inventory, lock_file)
+    path = place(inventory, lock_file, written=True)
     tags = _tags(release, gfx or [])
     try:
         known = lockfile.read(path)
@@ -110,7 +111,8 @@ def failed(
         found = str(error)
         remedy = "If the new bytes are wanted, remove the entry from the lock file and do the same again."
     elif isinstance(error, WrongBytes):
-        found, remedy = str(error), "What is there is damaged: bring it again (`depot fetch`, or the file)."
+        found = str(error)
+        remedy = "It is damaged, or of another build: `depot fetch` (or the file again) replaces it."
     else:
         found, remedy = getattr(error, "found", str(error)), getattr(error, "remedy", "")
     console.print(f"lemonade-deploy depot {verb}: {found}", markup=False, style="bold red")
@@ -122,15 +124,29 @@ def failed(
     return Exit.FAILED
 
 
-def place(inventory: str | None, lock_file: Path | None) -> Path:
-    """The lock file that the options name. Raises UsageError."""
+def place(inventory: str | None, lock_file: Path | None, written: bool = False) -> Path:
+    """The lock file that the options name; *written*: it can be written. Raises UsageError."""
     if lock_file is not None:
-        return lock_file
-    if inventory is None:
-        return Path(FILE_NAME)
-    if not inventory.strip() or not Path(inventory).exists():
+        path = lock_file
+    elif inventory is None:
+        path = Path(FILE_NAME)
+    elif not inventory.strip() or not Path(inventory).exists():
         raise UsageError(f"there is no inventory {inventory or repr(inventory)}")
-    return lockfile.beside(inventory)
+    else:
+        path = lockfile.beside(inventory)
+    if written:
+        writable(path)
+    return path
+
+
+def writable(path: Path) -> None:
+    """Say that a file cannot be written before hours went into it. Raises UsageError."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; a file is wanted.")
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent} for {path.name}.")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"the folder {path.parent} cannot be written.")
 
 
 def _tags(release: str, gfx: list[str]) -> list[tuple[str, str]]:

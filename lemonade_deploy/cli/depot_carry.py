@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from lemonade_deploy.cli import options
-from lemonade_deploy.cli.depot import app, failed, place
+from lemonade_deploy.cli.depot import app, failed, place, writable
 from lemonade_deploy.cli.depot_store import (
     ERRORS,
     Folder,
@@ -23,10 +24,11 @@ from lemonade_deploy.cli.depot_store import (
     wanted,
 )
 from lemonade_deploy.cli.transfer import Shown
-from lemonade_deploy.depot import archive, lockfile, store
+from lemonade_deploy.depot import archive, collect, lockfile, store
 from lemonade_deploy.depot.archive import Content
 from lemonade_deploy.domain.fetch import FetchError
 from lemonade_deploy.envelope import Envelope, write
+from lemonade_deploy.errors import UsageError
 from lemonade_deploy.exits import Exit
 
 __all__ = ["app"]
@@ -43,6 +45,7 @@ def gc_command(
     """Usage: lemonade-deploy depot gc [OPTIONS]
 
     Remove what the lock file does not name from the depot; say how much it freed.
+    A folder that is no depot is refused; what a depot does not write stays.
 
       -i, --inventory FILE the lock file beside this inventory
       --lock FILE          the lock file itself (else: ./lemonade-deploy.lock)
@@ -57,18 +60,25 @@ def gc_command(
       lemonade-deploy depot gc -i hosts.yml
     """
     envelope, console = Envelope("depot", sys.argv[1:]), make_console()
+    folder = depot or store.default_folder()
     try:
         keep = wanted(place(inventory, lock_file), [])
-        gone = store.collect(depot or store.default_folder(), keep.releases.values(), keep.packages, check)
+        left = collect.find(folder, keep.releases.values(), keep.packages).foreign
+        with store.held(folder, "gc") if folder.is_dir() else nullcontext():
+            gone = collect.collect(folder, keep.releases.values(), keep.packages, check)
     except ERRORS as error:
         return failed(console, envelope, error, json_output, "gc")
     for name, size in gone:
         console.print(f"{name}: {size:,} bytes", markup=False)
+    for name in left:
+        console.print(f"{name}: not the depot's own, left", markup=False)
     freed = sum(size for _name, size in gone)
     console.print(f"{'Would free' if check else 'Freed'} {freed:,} bytes.", markup=False)
     code = Exit.CHANGES if check and gone else Exit.OK
     if json_output:
-        write(envelope.document(code, {}, removed=[name for name, _size in gone], freed_bytes=freed))
+        write(
+            envelope.document(code, {}, removed=[name for name, _size in gone], left=left, freed_bytes=freed)
+        )
     return code
 
 
@@ -100,6 +110,9 @@ def export_command(
     folder = depot or store.default_folder()
     try:
         content = wanted(place(inventory, lock_file), [])
+        writable(target)
+        if target.resolve().is_relative_to(folder.resolve()):
+            raise UsageError(f"{target} lies in the depot itself; name a file elsewhere.")
         lacking = archive.missing(folder, content)
         if lacking:
             raise FetchError(f"{folder} lacks {', '.join(lacking)}.", "Run `lemonade-deploy depot fetch`.")
@@ -139,15 +152,22 @@ def import_command(
       lemonade-deploy depot import /media/stick/bundles.tar --depot /srv/depot
     """
     envelope, console = Envelope("depot", sys.argv[1:]), make_console()
-    folder, path = depot or store.default_folder(), place(inventory, lock_file)
+    folder, path = depot or store.default_folder(), place(inventory, lock_file, written=True)
     try:
         known = Content(lockfile.read(path), lockfile.read_packages(path))
         whole = source.stat().st_size
-        with Shown(console, "") as shown:
-            found, locked = archive.bring_in(source, folder, known, lambda done: shown("import", done, whole))
-        for release in found.releases.values():
-            chunked(console, folder, release)
-        lockfile.write(path, locked.releases, locked.packages)
+        with ExitStack() as stack:
+            with Shown(console, "") as shown:
+                found, locked = archive.bring_in(
+                    source,
+                    folder,
+                    known,
+                    lambda done: shown("import", done, whole),
+                    lambda: stack.enter_context(store.held(folder, "import")),
+                )
+            for release in found.releases.values():
+                chunked(console, folder, release)
+            lockfile.write(path, locked.releases, locked.packages)
     except ERRORS as error:
         return failed(console, envelope, error, json_output, "import")
     console.print(

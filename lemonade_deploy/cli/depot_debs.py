@@ -59,15 +59,16 @@ def add_deb_command(
     envelope, console = Envelope("depot", sys.argv[1:]), make_console()
     if sha256 and (len(sha256) != 64 or set(sha256.lower()) - set("0123456789abcdef")):
         raise UsageError(f"--sha256 {sha256}: 64 hexadecimal digits are wanted.")
-    folder, path = depot or store.default_folder(), place(inventory, lock_file)
+    folder, path = depot or store.default_folder(), place(inventory, lock_file, written=True)
     try:
         name = f"{store.DEBS}/{packages.deb_name(source)}"
         known = lockfile.read_packages(path).get(name)
         if known and sha256 and known.sha256 != sha256.lower():
             raise packages.Contradiction(known, Package(name, known.size, sha256.lower(), "--sha256"))
-        with Shown(console, "packages") as shown:
-            draft = packages.take(folder / store.INCOMING, name, source, sha256, shown)
-        keep(folder, path, [draft])
+        with store.held(folder, "add-deb"):
+            with Shown(console, "packages") as shown:
+                draft = packages.take(folder / store.INCOMING, name, source, sha256, shown)
+            keep(folder, path, [draft])
     except ERRORS as error:
         return failed(console, envelope, error, json_output, "add-deb")
     if known is None and not sha256:
@@ -112,14 +113,15 @@ def add_kernel_command(
       lemonade-deploy depot add-kernel 6.18.20 --url /srv/mirror/mainline
     """
     envelope, console = Envelope("depot", sys.argv[1:]), make_console()
-    folder, path = depot or store.default_folder(), place(inventory, lock_file)
+    folder, path = depot or store.default_folder(), place(inventory, lock_file, written=True)
     try:
         wanted, known = mainline.version_of(version), lockfile.read_packages(path)
         settings = Mainline(url, fingerprint, key)
-        with Shown(console, "packages") as shown:
-            drafts = mainline.take(folder / store.INCOMING, wanted, settings, shown)
-        drafts = [d for d in drafts if d.path not in known or not mainline.changes_alone(d.path)]
-        keep(folder, path, drafts)
+        with store.held(folder, "add-kernel"):
+            with Shown(console, "packages") as shown:
+                drafts = mainline.take(folder / store.INCOMING, wanted, settings, shown)
+            drafts = [d for d in drafts if d.path not in known or not mainline.changes_alone(d.path)]
+            keep(folder, path, drafts)
     except (*ERRORS, Tampered) as error:
         return failed(console, envelope, error, json_output, "add-kernel")
     say(console, path, drafts)

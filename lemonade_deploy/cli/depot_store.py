@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,7 +33,7 @@ LockFile = Annotated[Path | None, typer.Option("--lock", metavar="FILE")]
 Folder = Annotated[Path | None, typer.Option("--depot", metavar="DIR")]
 ERRORS = (
     *(FetchError, WrongDigest, ArchiveError, LockError, OSError),
-    *(lock.Changed, packages.Contradiction, archive.WrongBytes),
+    *(lock.Changed, packages.Contradiction, store.WrongBytes),
 )
 
 
@@ -79,7 +80,8 @@ def fetch_command(
 
     Bring the locked releases (all, and packages; or those named) to this machine,
     compare them with the lock, and store releases once more as zstd chunks for the
-    hosts. Killed at any point it goes on where it was; what is there stays.
+    hosts. Killed at any point it goes on where it was; what is there is compared
+    too, and replaced where it is damaged or of another build.
 
       -i, --inventory FILE the lock file beside this inventory
       --lock FILE          the lock file itself (else: ./lemonade-deploy.lock)
@@ -98,11 +100,13 @@ def fetch_command(
     folder = depot or store.default_folder()
     try:
         content = wanted(place(inventory, lock_file), releases or [])
-        for release in content.releases.values():
-            _fetch_one(console, folder, release, base_url, jobs)
-        with Shown(console, "packages") as shown:
-            for package in content.packages.values():
-                packages.bring(folder, package, shown, jobs)
+        with store.held(folder, "fetch"):
+            store.demand(folder, archive.room_for(folder, content))
+            for release in content.releases.values():
+                _fetch_one(console, folder, release, base_url, jobs)
+            with Shown(console, "packages") as shown:
+                for package in content.packages.values():
+                    packages.bring(folder, package, shown, jobs)
     except ERRORS as error:
         return failed(console, envelope, error, json_output, "fetch")
     console.print(f"{told(content)} in {folder}, {store.size_of(folder):,} bytes.", markup=False)
@@ -156,12 +160,12 @@ def serve_command(
         raise UsageError("--tls-cert and --tls-key belong together.")
     tls = (str(tls_cert), str(tls_key)) if tls_cert and tls_key else None
     folder = depot or store.default_folder()
+    said = partial(console.print, markup=False)
     try:
-        token = serve.token_of(folder)
-        server = serve.server(
-            folder, (bind, port), token, tls, lambda line: console.print(line, markup=False)
-        )
-    except OSError as error:
+        with store.explained(folder):
+            token = serve.token_of(folder, said)
+        server = serve.server(folder, (bind, port), token, tls, said)
+    except (FetchError, OSError, OverflowError) as error:
         return failed(console, envelope, error, False, "serve")
     scheme = "https" if tls else "http"
     console.print(f"{folder} at {scheme}://{bind}:{port}; token: {folder / store.TOKEN}", markup=False)

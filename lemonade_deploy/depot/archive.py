@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-import yaml
-
 from lemonade_deploy.depot import lockfile, packages, store
 from lemonade_deploy.depot.lock import merge
 from lemonade_deploy.depot.packages import Package
+from lemonade_deploy.depot.store import WrongBytes
 from lemonade_deploy.domain.gunzip import CHUNK, ArchiveError
-from lemonade_deploy.domain.lock import FILE_NAME, Release, parse
+from lemonade_deploy.domain.lock import FILE_NAME, LockError, Release, parse
 
 LOCK_LIMIT = 16 << 20  # bytes
 Progress = Callable[[int], None]
@@ -55,21 +54,43 @@ class Content:
 
 def missing(folder: Path, content: Content) -> list[str]:
     """Files that are not in the depot with their sizes."""
-    return [
-        path
-        for path, (size, _sha256) in content.files().items()
-        if not (place := folder / path).is_file() or place.stat().st_size != size
-    ]
+    return [path for path, (size, _sha256) in content.files().items() if not store.has(folder / path, size)]
+
+
+def room_for(folder: Path, content: Content) -> int:
+    """Bytes that the depot still needs for *content*: files, and chunks of about the archive's size."""
+    needed = 0
+    for path, (size, _sha256) in content.files().items():
+        place = folder / path
+        partial = place.with_name(place.name + store.PARTIAL)
+        begun = partial.stat().st_blocks * 512 if partial.is_file() else 0
+        if not store.has(place, size):
+            needed += max(size - begun, 0)
+    return needed + sum(r.size for r in content.releases.values() if store.index_of(folder, r) is None)
 
 
 def export(folder: Path, content: Content, target: Path, progress: Progress = lambda _done: None) -> int:
     """Write *target*; gives its bytes. *progress* gets the bytes of files so far.
 
     Each file is compared with the lock once more: what has crossed the gap cannot be fetched again.
-    Raises WrongBytes, OSError.
+    Raises WrongBytes, FetchError (no room), OSError.
     """
     partial = target.with_name(target.name + store.PARTIAL)
     text = lockfile.text(content.releases, content.packages).encode()
+    # A member (the lock is one) has a head of a block, with a long name three, and its last may not be full.
+    heads = (len(content.files()) + 1) * 4 * tarfile.BLOCKSIZE
+    store.demand(target.parent, content.size + len(text) + heads + tarfile.RECORDSIZE)
+    try:
+        with store.explained(target.parent):
+            _write(folder, content, partial, text, progress)
+            partial.replace(target)
+    except BaseException:
+        partial.unlink(missing_ok=True)  # it cannot be gone on with
+        raise
+    return target.stat().st_size
+
+
+def _write(folder: Path, content: Content, partial: Path, text: bytes, progress: Progress) -> None:
     done = 0
     with tarfile.open(partial, "w") as tar:
         member = tarfile.TarInfo(FILE_NAME)
@@ -82,9 +103,8 @@ def export(folder: Path, content: Content, target: Path, progress: Progress = la
                 read = _Counted(stream, progress, done)
                 tar.addfile(member, read)
             done += size
-            _compare(path, sha256, read.digest.hexdigest(), size, str(folder))
-    partial.replace(target)
-    return target.stat().st_size
+            if (got := read.digest.hexdigest()) != sha256:
+                raise WrongBytes(path, sha256, got, size, str(folder))
 
 
 class _Counted:
@@ -103,30 +123,28 @@ class _Counted:
         return data
 
 
-class WrongBytes(Exception):
-    """A file is not the locked one: the message has both digests."""
-
-
-def _compare(path: str, expected: str, got: str, size: int, where: str) -> None:
-    if got != expected:
-        raise WrongBytes(f"{path}: expected sha256 {expected}, got {got} ({size} bytes) from {where}.")
-
-
 def bring_in(
-    source: Path, folder: Path, known: Content, progress: Progress = lambda _done: None
+    source: Path,
+    folder: Path,
+    known: Content,
+    progress: Progress = lambda _done: None,
+    agreed: Callable[[], None] = lambda: None,
 ) -> tuple[Content, Content]:
     """Put what an exported file holds into the depot; gives that, and *known* with it.
 
-    *progress* gets the bytes of files so far. Raises ArchiveError (not such a file), Changed or
+    *agreed* is called once the locks agree, before anything is written. *progress* gets the bytes of
+    files so far. Raises FetchError (no room), ArchiveError (not such a file), Changed or
     Contradiction (*known* says otherwise), WrongBytes, LockError, OSError.
     """
     try:
         with tarfile.open(source, "r|") as tar:
             found = _locked(tar)
             merged = known.merged(found)  # before anything in the depot is replaced
+            store.demand(folder, room_for(folder, found))
+            agreed()
             _unpack(tar, folder, found, progress)
             return found, merged
-    except (tarfile.TarError, EOFError) as error:
+    except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
         raise ArchiveError(f"{source}: {error}") from error
 
 
@@ -136,9 +154,9 @@ def _locked(tar: tarfile.TarFile) -> Content:
     if first is None or first.name != FILE_NAME or content is None:
         raise ArchiveError(f"it does not begin with a {FILE_NAME}")
     try:
-        told = yaml.safe_load(content.read())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ArchiveError(f"its {FILE_NAME} is no YAML: {error}") from error
+        told = lockfile.load(content.read(), FILE_NAME)
+    except LockError as error:
+        raise ArchiveError(f"its {error}") from error
     return Content(parse(told, FILE_NAME), lockfile.packages_of(told, FILE_NAME))
 
 
@@ -147,9 +165,11 @@ def _unpack(tar: tarfile.TarFile, folder: Path, content: Content, progress: Prog
     while member := tar.next():
         # Names are looked up, never used as they are: nothing reaches out of the folder.
         found = expected.pop(member.name, None)
-        stream = tar.extractfile(member)
+        stream = tar.extractfile(member) if found and member.isreg() else None
         if found is None or stream is None:
             raise ArchiveError(f"it holds {member.name!r}, which its lock does not name")
+        if member.size != found[0]:
+            raise ArchiveError(f"{member.name} has {member.size} bytes in it, its lock says {found[0]}")
         _take(_Counted(stream, progress, done), member.name, found[1], folder, str(tar.name))
         done += found[0]
     if expected:
@@ -170,6 +190,6 @@ def _take(content: _Counted, path: str, sha256: str, folder: Path, source: str) 
     got = content.digest.hexdigest()
     if got != sha256:
         partial.unlink()
-        _compare(path, sha256, got, size, source)
+        raise WrongBytes(path, sha256, got, size, source)
     partial.replace(place)
     place.with_name(place.name + store.PROGRESS).unlink(missing_ok=True)

@@ -7,7 +7,6 @@ written after the bytes, so a killed fetch repeats at most one read. The digest 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import struct
 import threading
@@ -16,9 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
+from lemonade_deploy.depot import store
 from lemonade_deploy.depot.store import PARTIAL, PROGRESS
 from lemonade_deploy.domain.bundle_fetch import WrongDigest
-from lemonade_deploy.domain.fetch import Download, Policy
+from lemonade_deploy.domain.fetch import Download, FetchError, Policy
 from lemonade_deploy.domain.lock import Asset, Release
 
 SEGMENT = 32 << 20  # bytes that one connection brings before it takes the next range
@@ -50,10 +50,15 @@ def fetch(
     jobs: int = JOBS,
     policy: Policy | None = None,
 ) -> Path:
-    """Put *asset* into *folder*, compared with its locked digest; where it is already, only its size.
+    """Put *asset* into *folder*, compared with its locked digest; so is what is there already.
 
     Raises WrongDigest, FetchError, OSError.
     """
+    if not url and not store.has(folder / asset.name, asset.size, asset.sha256):
+        raise FetchError(
+            f"{release.tag}: {asset.name} is locked without an address, and the depot does not have it.",
+            "Say where it is with --base-url.",
+        )
     try:
         return bring(asset, url, folder, progress, jobs, policy)
     except OtherBytes as other:
@@ -70,7 +75,8 @@ def bring(
 ) -> Path:
     """The same for a file of no release. Raises OtherBytes, FetchError, OSError."""
     target = folder / asset.name
-    if target.is_file() and target.stat().st_size == asset.size:
+    # Its size alone says little: a tag that was made anew has parts of equal size, and disks rot.
+    if store.has(target, asset.size, asset.sha256):
         return target
     folder.mkdir(parents=True, exist_ok=True)
     partial, notes = folder / (asset.name + PARTIAL), folder / (asset.name + PROGRESS)
@@ -79,7 +85,7 @@ def bring(
         if not partial.exists():
             notes.unlink(missing_ok=True)
         _Ranges(asset, url, partial, notes, progress, policy or Policy()).run(jobs)
-        digest = _digest(partial)
+        digest = store.digest_of(partial)
         if digest == asset.sha256:
             partial.replace(target)
             notes.unlink()
@@ -87,11 +93,6 @@ def bring(
         notes.unlink()
         partial.unlink()
     raise OtherBytes(digest)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 class _Ranges:

@@ -45,6 +45,8 @@ def lock_release(
             manifest = unpack(chunks, Nowhere())
         except ArchiveError as error:
             raise FetchError(f"{base_url}: the archive of release {tag} is unusable: {error}.") from error
+    if not manifest.size:
+        raise FetchError(f"{base_url}: the archive of release {tag} holds no file with any content.")
     tree = TreeInfo(manifest.digest(), manifest.size, manifest.files)
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     return Release(tag, family, tuple(found), tree, now, base_url)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +47,32 @@ def packages_of(content: Any, file: str) -> dict[str, Package]:
 def _content(path: Path) -> Any:
     if not path.exists():
         return None
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise LockError(str(path), "", f"is no YAML: {error}") from error
+    content = load(path.read_bytes(), str(path))
     return {} if content is None else content
+
+
+class _Once(yaml.SafeLoader):
+    """YAML whose mappings name a key once: a merge can leave a tag twice, and the last would win."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """As the parent does it. Raises ConstructorError."""
+        seen = set()
+        for name, _value in node.value:
+            if isinstance(name, yaml.ScalarNode):
+                if name.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"{name.value} stands there twice", name.start_mark
+                    )
+                seen.add(name.value)
+        return super().construct_mapping(node, deep)
+
+
+def load(content: bytes, file: str) -> Any:
+    """A lock file's YAML. Raises LockError."""
+    try:
+        return yaml.load(content, _Once)  # noqa: S506  a safe loader
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: 2026-13-45, no UTF-8
+        raise LockError(file, "", f"is no YAML: {error}") from error
 
 
 def text(releases: Mapping[str, Release], locked: Mapping[str, Package]) -> str:
@@ -68,6 +89,9 @@ def write(path: Path, releases: Mapping[str, Release], locked: Mapping[str, Pack
     Raises LockError, OSError.
     """
     content = _HEADER + text(releases, read_packages(path) if locked is None else locked)
+    told = load(content.encode(), str(path))  # what would be refused on reading is not written
+    parse(told, str(path))
+    packages_of(told, str(path))
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{FILE_NAME}-")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:

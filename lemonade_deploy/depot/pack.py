@@ -28,12 +28,12 @@ QUEUE = 8  # chunks between two stages
 
 
 def pack(folder: Path, release: Release, progress: Callable[[int], None] = lambda _done: None) -> Index:
-    """Make the chunks of a release whose assets are in the depot; nothing where they are there.
+    """Make the chunks of a release whose assets are in the depot; nothing where they are there and sound.
 
     *progress* gets the bytes of the assets read so far. The index is written last: a killed
-    run begins anew. Raises ArchiveError, OSError.
+    run begins anew. Raises ArchiveError, WrongBytes (an asset is not the locked one), OSError.
     """
-    there = store.index_of(folder, release)
+    there = store.index_of(folder, release, compare=True)
     if there is not None:
         return there
     place = folder / release.tag
@@ -61,11 +61,16 @@ def _write(place: Path, name: str, data: bytes) -> Chunk:
 def _read(place: Path, release: Release, progress: Callable[[int], None]) -> Generator[bytes, None, None]:
     done = 0
     for asset in release.assets:
+        digest, begun = hashlib.sha256(), done
         with (place / asset.name).open("rb") as stream:
             while data := stream.read(CHUNK):
+                digest.update(data)
                 done += len(data)
                 yield data
                 progress(done)
+        if (got := digest.hexdigest()) != asset.sha256:
+            path = f"{release.tag}/{asset.name}"
+            raise store.WrongBytes(path, asset.sha256, got, done - begun, str(place.parent))
 
 
 def _recut(data: Iterable[bytes]) -> Generator[bytes, None, None]:

@@ -53,9 +53,8 @@ class Package:
         return f"sha256 {self.sha256} ({self.size} bytes)"
 
     def there(self, folder: Path) -> bool:
-        """Whether the depot has it, by its size: what has its final name was compared."""
-        place = folder / self.path
-        return place.is_file() and place.stat().st_size == self.size
+        """Whether the depot has it, with the locked bytes."""
+        return store.has(folder / self.path, self.size, self.sha256)
 
 
 class Contradiction(Exception):
@@ -77,7 +76,7 @@ def parse(value: Any, file: str) -> dict[str, Package]:
 
 def _entry(path: str, entry: Any, file: str) -> Package:
     key = f"packages.{path}"
-    if not PATH.fullmatch(path):
+    if not PATH.fullmatch(path) or path.endswith((store.PARTIAL, store.PROGRESS)):
         raise LockError(file, key, f"expected {DEBS}/FILE or {MAINLINE}/[vVERSION/[FOLDER/]]FILE")
     if not isinstance(entry, Mapping):
         raise LockError(file, key, "expected a mapping")

@@ -11,8 +11,8 @@ import hmac
 import os
 import re
 import secrets
-import shutil
 import ssl
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,25 +20,63 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from lemonade_deploy.depot.store import PARTIAL, PROGRESS, SHELVES, TOKEN
+from lemonade_deploy.depot.store import INCOMING, PARTIAL, PROGRESS, SHELVES, TOKEN
+from lemonade_deploy.domain.fetch import FetchError
 
 PORT = 13380
 IDLE = 60  # seconds after which a silent connection is closed
 _NAME = re.compile(r"[\w.+~-]*[\w+~-]")  # no `.`, no `..`, no separator
-_RANGE = re.compile(r"bytes=(\d+)-(\d*)")
+_RANGE = re.compile(r"bytes=([0-9]{1,19})-([0-9]{0,19})")  # what differs is no range, and gets all
+_TOKEN = re.compile(r"[!-~]+")
 
 
-def token_of(folder: Path) -> str:
-    """The depot's token; made at the first call, readable by its owner only. Raises OSError."""
+def token_of(folder: Path, said: Callable[[str], None] = lambda _line: None) -> str:
+    """The depot's token; made at the first call, readable by its owner only.
+
+    One that is empty is made anew, one that others could read is closed to them: *said* tells it.
+    Raises FetchError (it is no token), OSError.
+    """
     path = folder / TOKEN
     folder.mkdir(parents=True, exist_ok=True)
+    token = _kept(path)
+    if token is None:
+        _make(path)
+        token = _kept(path)
+    if not token:
+        raise FetchError(f"{path} is empty or vanished.", "Remove it; `depot serve` makes another.")
+    if path.stat().st_mode & 0o077:
+        path.chmod(0o600)
+        said(f"{path} could be read by other users; it no longer can. Make another token if they should not.")
+    return token
+
+
+def _kept(path: Path) -> str | None:
+    """The token in a file; None where there is none yet (an empty one is what a full disk left)."""
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path.read_text(encoding="ascii").strip()
-    with os.fdopen(handle, "w") as stream:
-        stream.write(secrets.token_urlsafe(32) + "\n")
-    return path.read_text(encoding="ascii").strip()
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    token = raw.decode("ascii", "replace").strip()
+    if token and not _TOKEN.fullmatch(token):
+        raise FetchError(
+            f"{path} holds no token: one line of printable ASCII without spaces is expected.",
+            "Remove it; `depot serve` makes another.",
+        )
+    return token or None
+
+
+def _make(path: Path) -> None:
+    """Write a token; the file gets its name once it is whole."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{TOKEN}-")  # 0600
+    try:
+        with os.fdopen(handle, "w") as stream:
+            stream.write(secrets.token_urlsafe(32) + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        if _kept(path) is None:  # else another `depot serve` was faster
+            Path(temporary).replace(path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
 
 
 def server(
@@ -49,6 +87,8 @@ def server(
     said: Callable[[str], None] = lambda _line: None,
 ) -> ThreadingHTTPServer:
     """A server that is bound; call serve_forever(). *tls*: certificate and key. Raises OSError."""
+    if not token:
+        raise ValueError("a depot without a token would be open to all")
     made = ThreadingHTTPServer(address, partial(Handler, folder=folder, token=token, said=said))
     made.daemon_threads = True
     if tls:
@@ -84,21 +124,32 @@ class Handler(BaseHTTPRequestHandler):
         self._said(f"{self.client_address[0]} {format % args}")
 
     def _answer(self, body: bool) -> None:
-        parts = [unquote(part) for part in urlsplit(self.path).path.strip("/").split("/")]
+        try:
+            parts = [unquote(part) for part in urlsplit(self.path).path.strip("/").split("/")]
+        except ValueError:  # an absolute address that is none, such as `http://[`
+            self._refuse(400)
+            return
         given = self.headers.get("Authorization", "")
         if parts[0] not in SHELVES and not hmac.compare_digest(
             given.encode(), f"Bearer {self._token}".encode()
         ):
             self._refuse(401)
             return
-        path = self._file(parts)
-        if path is None:
+        try:
+            path = self._file(parts)
+            page = self._page(path, parts) if path and path.is_dir() else None
+            stream = path.open("rb") if path and page is None else None
+        except OSError:  # a name too long for a file, one that is gone by now
+            path = page = stream = None
+        if page is not None:
+            self._send_page(page, body)
+        elif stream is None:
             self._refuse(404)
-            return
-        if path.is_dir():
-            self._page(path, body)
-            return
-        with path.open("rb") as stream:
+        else:
+            self._send(stream, body)
+
+    def _send(self, stream: Any, body: bool) -> None:
+        with stream:
             size = os.fstat(stream.fileno()).st_size
             found = _RANGE.fullmatch(self.headers.get("Range", ""))
             start = int(found[1]) if found else 0
@@ -129,6 +180,8 @@ class Handler(BaseHTTPRequestHandler):
     def _file(self, parts: list[str]) -> Path | None:
         """What is asked for: TAG/NAME or something on a shelf, finished, and really below the folder."""
         shelf = parts[0] in SHELVES
+        if parts[0] == INCOMING or parts[0].startswith("."):
+            return None
         if not (len(parts) == 2 or (shelf and len(parts) <= 4)) or not all(map(_NAME.fullmatch, parts)):
             return None
         path, real = self._folder.joinpath(*parts), self._folder.resolve().joinpath(*parts)
@@ -139,13 +192,14 @@ class Handler(BaseHTTPRequestHandler):
             return page if page.is_file() else path
         return path if path.is_file() else None
 
-    def _page(self, folder: Path, body: bool) -> None:
-        """A list of links, as a mirror of kernel.ubuntu.com has it."""
-        names = [entry.name + ("/" if entry.is_dir() else "") for entry in sorted(folder.iterdir())]
-        rows = [
-            f'<a href="{quote(name)}">{name}</a>' for name in names if not name.endswith((PARTIAL, PROGRESS))
-        ]
-        text = "\n".join(["<!DOCTYPE html>", *rows, ""]).encode()
+    def _page(self, folder: Path, parts: list[str]) -> bytes:
+        """A list of links, as a mirror of kernel.ubuntu.com has it: those that are answered."""
+        entries = [entry for entry in sorted(folder.iterdir()) if self._file([*parts, entry.name])]
+        names = [entry.name + ("/" if entry.is_dir() else "") for entry in entries]
+        rows = [f'<a href="{quote(name)}">{name}</a>' for name in names]
+        return "\n".join(["<!DOCTYPE html>", *rows, ""]).encode()
+
+    def _send_page(self, text: bytes, body: bool) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Content-Length", str(len(text)))
@@ -159,8 +213,3 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("WWW-Authenticate", "Bearer")
         self.send_header("Content-Length", "0")
         self.end_headers()
-
-
-def room(folder: Path) -> int:
-    """Free bytes at the folder, or at the nearest one above it that is there."""
-    return shutil.disk_usage(next(place for place in (folder, *folder.parents) if place.is_dir())).free

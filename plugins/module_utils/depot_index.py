@@ -64,7 +64,7 @@ def parse(text: str, release: Release) -> Index:
         plain = int(content.get("plain", PLAIN))
         index = Index(content["tag"], content["archive"], int(content["size"]), chunks, plain)
         schema = content["schema"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
         raise BadIndex(f"{NAME} cannot be read: {error}") from error
     if schema != SCHEMA:
         raise BadIndex(f"{NAME} is of schema {schema!r}, not {SCHEMA}")

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .releases import is_tag
+
 SCHEMA = "lemonade-deploy/lock/1"
 FILE_NAME = "lemonade-deploy.lock"
 # What upstream's qualification feed said when the release was locked; no key: it did not answer.
@@ -22,6 +24,8 @@ QUALIFIED, UNQUALIFIED, NO_RECORD = "qualified", "unqualified", "no record"
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+# What a depot writes beside a release's own files.
+_TAKEN = re.compile(r"chunks\.json|\d{5}\.zst|.*\.(partial|progress)")
 
 
 class LockError(Exception):
@@ -143,8 +147,9 @@ def parse(document: Any, file: str = FILE_NAME) -> dict[str, Release]:
 
 def _release(tag: str, value: Any, file: str) -> Release:
     entry = _Reader(value, file, f"releases.{tag}")
-    if not _NAME.fullmatch(tag):
-        raise LockError(file, entry.key, "is not a release tag")
+    # A tag becomes a folder beside others: the form keeps `packages`, `token` and the like apart.
+    if not _NAME.fullmatch(tag) or not is_tag(tag):
+        raise LockError(file, entry.key, "is not a release tag (like vllm0.22.1-rocm7.13.0-gfx1151)")
     family = entry.text("family", _NAME, "a gfx family")
     assets = tuple(
         _asset(item, file, f"{entry.child('assets')}[{index}]")
@@ -177,6 +182,8 @@ def _asset(value: Any, file: str, key: str) -> Asset:
         entry.text("upstream_sha256", _SHA256, "64 hexadecimal digits") if "upstream_sha256" in value else "",
     )
     entry.end()
+    if _TAKEN.fullmatch(asset.name):
+        raise LockError(file, entry.child("name"), f"{asset.name} is a name that depots use themselves")
     if asset.upstream not in ("", asset.sha256):
         raise LockError(
             file, entry.child("upstream_sha256"), f"is {asset.upstream}, but sha256 is {asset.sha256}"

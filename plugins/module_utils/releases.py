@@ -43,6 +43,12 @@ def split(name: str) -> tuple[str, str | None]:
     return (name[: match.start()], match[1]) if match else (name, None)
 
 
+def is_tag(name: str) -> bool:
+    """Whether *name* has the form of a release's tag: a base and a family."""
+    base, family = split(name)
+    return family is not None and _BASE.fullmatch(base) is not None
+
+
 def base_for(name: str, family: str) -> str:
     """The base tag that *name* (empty: the default) means on a host of *family*.
 

@@ -31,7 +31,7 @@ from nasty import (
     tar_gz,
 )
 
-from lemonade_deploy.depot import fetch, pack, serve, store
+from lemonade_deploy.depot import collect, fetch, pack, serve, store
 from lemonade_deploy.domain import bundle_sources, depot_index, unzstd
 from lemonade_deploy.domain.bundle_fetch import WrongDigest
 from lemonade_deploy.domain.bundle_sources import Place, places
@@ -40,6 +40,7 @@ from lemonade_deploy.domain.lock import Release, document, parse
 from lemonade_deploy.domain.module import Refused
 
 TOKEN = "t0ken"
+OLD = "vllm0.1-rocm7-gfx1151"
 NOWHERE = "http://127.0.0.1:9"  # the discard port: nobody answers
 
 
@@ -170,7 +171,7 @@ def test_killed_again_and_again_it_arrives(tmp_path: Path, server: Nasty, releas
     assert kills >= 3
     bring(tmp_path / "depot", release)
     for asset in release.assets:
-        assert fetch._digest(folder / asset.name) == asset.sha256
+        assert store.digest_of(folder / asset.name) == asset.sha256
 
 
 def test_a_host_takes_the_chunks_and_keeps_no_copy(
@@ -321,13 +322,13 @@ def test_the_token_does_not_follow_a_redirect(server: Nasty) -> None:
 
 def test_gc_says_what_it_frees(tmp_path: Path, release: Release, depot: tuple[Path, Place]) -> None:
     folder = depot[0]
-    shutil.copytree(folder / TAG, folder / "vllm-old")
+    shutil.copytree(folder / TAG, folder / OLD)
     (folder / TAG / "99999.zst").write_bytes(b"stray")
-    expected = [("vllm-old", store.size_of(folder / "vllm-old")), (f"{TAG}/99999.zst", 5)]
-    assert sorted(store.collect(folder, [release], check=True)) == sorted(expected)
-    assert (folder / "vllm-old").is_dir()
-    assert sorted(store.collect(folder, [release])) == sorted(expected)
-    assert store.collect(folder, [release]) == []
+    expected = [(OLD, store.size_of(folder / OLD)), (f"{TAG}/99999.zst", 5)]
+    assert sorted(collect.collect(folder, [release], check=True)) == sorted(expected)
+    assert (folder / OLD).is_dir()
+    assert sorted(collect.collect(folder, [release])) == sorted(expected)
+    assert collect.collect(folder, [release]) == []
     assert store.index_of(folder, release) is not None
 
 

@@ -102,7 +102,7 @@ def test_damage_on_the_way_is_noticed(
 
 def test_gc(tmp_path: Path, release: Release, capsys: pytest.CaptureFixture[str]) -> None:
     dispatch(["depot", "fetch"])
-    stray = depot_of(tmp_path) / "vllm-old"
+    stray = depot_of(tmp_path) / "vllm0.1-rocm7-gfx1151"
     stray.mkdir()
     (stray / "file").write_bytes(b"12345")
     assert dispatch(["depot", "gc", "--check"]) == Exit.CHANGES

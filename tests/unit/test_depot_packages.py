@@ -16,7 +16,7 @@ import pytest
 from nasty import Nasty, serving, spoiled
 
 from lemonade_deploy.cli.main import dispatch
-from lemonade_deploy.depot import lockfile, serve, store
+from lemonade_deploy.depot import collect, lockfile, serve, store
 from lemonade_deploy.depot import packages as domain
 from lemonade_deploy.domain import mainline_source, signature
 from lemonade_deploy.domain.host import Host
@@ -189,7 +189,7 @@ def test_gc_keeps_what_is_locked(here: Path, depot: Path, server: Nasty) -> None
     half = depot / "packages" / f"{DEB}.partial"
     half.touch()
     locked = lockfile.read_packages(here / FILE_NAME)
-    assert store.collect(depot, [], locked) == [("mainline/v6.18.4/amd64/old.deb", 5)]
+    assert collect.collect(depot, [], locked) == [("mainline/v6.18.4/amd64/old.deb", 5)]
     assert not (depot / "mainline").exists()
     assert (depot / "packages" / DEB).exists() and half.exists()
 
