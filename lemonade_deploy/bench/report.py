@@ -73,7 +73,7 @@ def rates(model: Mapping[str, Any]) -> list[float]:
 
 
 def row(model: Mapping[str, Any]) -> Row:
-    """The line of a model; a sample with two peaks shows no mean and no deviation."""
+    """The line of a model; a sample with two peaks, or that swings, shows no mean and no deviation."""
     summary = model["tokens_per_second"]
     failure = model["failure"]
     cells = [
@@ -83,7 +83,8 @@ def row(model: Mapping[str, Any]) -> Row:
     if summary is None:
         cells += ["-", "-", "-", "-"]
     else:
-        deviation = "-" if summary["groups"] or summary["stddev"] is None else f"{summary['stddev']:.1f}"
+        no_mean = summary["groups"] or "unstable" in summary["flags"]
+        deviation = "-" if no_mean or summary["stddev"] is None else f"{summary['stddev']:.1f}"
         mean = bench_stats.shown(summary, rates(model))
         cells += [mean, deviation, f"{summary['min']:.1f}", f"{summary['max']:.1f}"]
     cells.append(_load(model["load"]))

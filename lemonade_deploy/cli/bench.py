@@ -27,6 +27,7 @@ from lemonade_deploy.results import HostRun
 from lemonade_deploy.session import execute
 
 LEVELS = "1,2,4,8,16"
+GOES_ON = "On the host itself the burn test may go on to its end; until then it refuses another."
 
 
 def register(app: typer.Typer) -> None:
@@ -103,7 +104,7 @@ def command(
     session = execute(request, display, lambda prepared: announce(display, prepared))
     code = Exit.FAILED if session.interrupted or report.failed(session.hosts) else Exit.OK
     document = envelope.document(code, {host.name: report.public(host) for host in session.hosts})
-    show(display.console, session.hosts)
+    show(display.console, session.hosts, session.interrupted)
     save(folder, session.hosts, document)
     display.console.print(Text(f"Report: {folder}/bench.html (also bench.md, bench.json)"))
     if json_output:
@@ -147,15 +148,16 @@ def save(folder: Path, hosts: Sequence[HostRun], document: dict[str, Any]) -> No
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def show(console: Console, hosts: Sequence[HostRun]) -> None:
-    """The table, and below it what must be said."""
+def show(console: Console, hosts: Sequence[HostRun], interrupted: bool = False) -> None:
+    """The table, and below it what must be said. ``interrupted``: Ctrl-C ended the command, not the hosts."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in ("host", *(column.lower() for column in report.COLUMNS)):
         table.add_column(name)
     remarks = []
     for host in hosts:
         if host.failure:
-            remarks.append(f"{host.name}: {host.failure.message} {host.failure.remedy}".strip())
+            said = f"{host.name}: {host.failure.message.rstrip('.')}. {host.failure.remedy}".strip()
+            remarks.append(f"{said} {GOES_ON}" if interrupted else said)
         for model in (host.bench or {}).get("models") or []:
             line = report.row(model)
             table.add_row(host.name, *line.cells)

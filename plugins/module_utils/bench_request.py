@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 PATH = "/v1/chat/completions"
 PROMPT = "Write a long story about a lighthouse keeper who repairs radios. Tell every detail."
+LONGEST = 3600  # s for a whole answer: one that trickles must not hold a burn test for ever
 
 
 class RequestFailed(Exception):
@@ -115,24 +116,44 @@ def read(lines: Iterable[bytes], elapsed: Callable[[], float]) -> Sample:
         data = line[5:].strip()
         if data == b"[DONE]":
             break
-        event = json.loads(data)
-        if "error" in event:
-            raise RequestFailed(_said(data))
-        for choice in event.get("choices") or []:
-            if first is None and _text(choice.get("delta") or {}):
+        event = _event(data)
+        for choice in _objects(event.get("choices")):
+            if first is None and _text(choice.get("delta")):
                 first = elapsed()
-            finish = choice.get("finish_reason") or finish
-        usage = event.get("usage") or usage
+            finish = str(choice.get("finish_reason") or finish)
+        usage = event["usage"] if isinstance(event.get("usage"), dict) else usage
+        if elapsed() > LONGEST:
+            raise RequestFailed(f"the answer is not complete after {LONGEST} s")
     seconds = elapsed()
-    tokens = int(usage.get("completion_tokens") or 0)
+    tokens = _count(usage.get("completion_tokens"))
     if first is None:
         raise RequestFailed(_said(odd) or "the answer holds no text")
     if tokens <= 0:
         raise RequestFailed("the stream ended without usage: tokens are counted, not assumed")
-    return Sample(first, seconds, int(usage.get("prompt_tokens") or 0), tokens, finish)
+    return Sample(first, seconds, _count(usage.get("prompt_tokens")), tokens, finish)
 
 
-def _text(delta: dict[str, Any]) -> str:
+def _event(data: bytes) -> dict[str, Any]:
+    event = json.loads(data)
+    if not isinstance(event, dict):
+        raise RequestFailed(f"an event of the stream is no object: {_said(data)}")
+    if event.get("error"):
+        raise RequestFailed(_said(data))
+    return event
+
+
+def _objects(found: Any) -> list[dict[str, Any]]:
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _count(found: Any) -> int:
+    """Tokens; what is no number counts as none."""
+    return found if isinstance(found, int) else 0
+
+
+def _text(delta: Any) -> str:
+    if not isinstance(delta, dict):
+        return ""
     return str(delta.get("content") or delta.get("reasoning") or delta.get("reasoning_content") or "")
 
 

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from . import completion, engine, paths
+from . import completion, engine, lemond_config, paths
 from .bench import Bench, Method, Stopped
 from .host import Host
 from .lemond_api import Lemond, LemondUnreachable, wait_alive
@@ -21,6 +22,30 @@ LOCK = paths.STATE_DIR + "/bench.lock"
 _ANSWER_TIMEOUT = 60  # s that systemd gets to start a lemond again that a model took down
 # Models that do not chat, by lemond's labels (server_models.json).
 _OTHER = {"embeddings", "reranking", "transcription", "realtime-transcription", "tts", "speech", "image"}
+
+
+# What makes the engine's arguments and environment; paths of shell patterns.
+_SERVING = (
+    paths.LEMOND_DEFAULTS,
+    lemond_config.USER_CONFIG,
+    lemond_config.STATE_DIR + "/recipe_options.json",
+    lemond_config.STATE_DIR + "/user_models.json",
+    paths.LEMOND_UNIT,
+    paths.LEMOND_UNIT + ".d/*.conf",
+    paths.VLLM_UNIT,
+    paths.VLLM_UNIT + ".d/*.conf",
+    "/etc/default/lemond",
+)
+
+
+def serving_digest(host: Host) -> str:
+    """SHA-256 of all that says how models are served: with another one the numbers are another engine's."""
+    digest = hashlib.sha256()
+    for pattern in _SERVING:
+        for path in host.glob(pattern):
+            text = host.read(path) or ""
+            digest.update(f"{path} {len(text)}\n{text}".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
 
 
 def chosen(client: Lemond, names: Sequence[str], every: bool) -> list[str]:
@@ -42,19 +67,16 @@ def chosen(client: Lemond, names: Sequence[str], every: bool) -> list[str]:
 
 def _downloaded(client: Lemond) -> list[str]:
     answer = client.get("/v1/models")
-    found = answer.body.get("data", []) if answer.ok else []
     return [
         str(model["id"])
-        for model in found
+        for model in answer.entries("data")
         if model.get("downloaded", True) and not _OTHER & set(model.get("labels") or [])
     ]
 
 
 def _loaded(client: Lemond) -> list[str]:
     answer = client.get("/v1/health")
-    return (
-        [str(entry["model_name"]) for entry in answer.body.get("all_models_loaded", [])] if answer.ok else []
-    )
+    return [str(entry["model_name"]) for entry in answer.entries("all_models_loaded")]
 
 
 def environment(host: Host, client: Lemond) -> dict[str, str]:
@@ -64,14 +86,14 @@ def environment(host: Host, client: Lemond) -> dict[str, str]:
     return {
         "os": release.get("PRETTY_NAME", ""),
         "kernel": host.running_kernel(),
-        "lemond": str(answer.body.get("version", "")) if answer.ok else "",
+        "lemond": str(answer.field("version") or ""),
         "bundle": os.path.basename(engine.active_bundle(host)),
         "endpoint": client.endpoint,
     }
 
 
 class Session:
-    """The file that a stopped burn test leaves. It counts for the same models, method and environment."""
+    """The file that a stopped burn test leaves. It counts for the same models, method, arguments and host."""
 
     def __init__(self, host: Host, key: Mapping[str, Any], fresh: bool) -> None:
         self._host = host
@@ -103,8 +125,9 @@ def alone(host: Host) -> Iterator[None]:
         except BlockingIOError:
             stream.seek(0)
             raise Refused(
-                f"Another burn test runs on this host (process {stream.read().strip() or 'unknown'}).",
-                "Wait for its end, or stop that process: what it has measured is kept for the next one.",
+                f"A burn test runs on this host already (process {stream.read().strip() or 'unknown'}); "
+                "one that was interrupted with Ctrl-C goes on here.",
+                "Wait for its end, or stop that process there: what it has measured is kept.",
             ) from None
         stream.truncate(0)
         stream.write(str(os.getpid()))
@@ -126,7 +149,8 @@ def run(
     """Measure *names* one after the other; afterwards the models that were loaded before are loaded again."""
     before = _loaded(client)
     told = environment(host, client)
-    session = Session(host, {"models": list(names), "method": method.public(), **told}, fresh)
+    key = {"models": list(names), "method": method.public(), "serving": serving_digest(host), **told}
+    session = Session(host, key, fresh)
     results = []
     for name in names:
         result = session.done.get(name)

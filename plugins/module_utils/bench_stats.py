@@ -79,11 +79,13 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def shown(summary: Mapping[str, Any], values: Sequence[float]) -> str:
-    """The mean as a table may show it: two peaks are named, never averaged."""
+    """The mean as a table may show it: two peaks are named, never averaged, nor is a sample that swings."""
     if summary["groups"]:
         low, high = ([values[position] for position in group] for group in summary["groups"])
         return (
             f"bimodal, see runs: {statistics.fmean(low):.1f} ({len(low)}×), "
             f"{statistics.fmean(high):.1f} ({len(high)}×)"
         )
+    if "unstable" in summary["flags"]:
+        return "unstable, see runs"
     return f"{summary['mean']:.1f}"

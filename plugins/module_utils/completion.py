@@ -57,12 +57,12 @@ def full_name(client: Lemond, model: str) -> str:
 def served_name(client: Lemond, model: str) -> str:
     """The name under which vLLM as the daemon serves *model*. Raises Refused where it serves another."""
     answer = client.get("/v1/models")
-    if not answer.ok or not isinstance(answer.body, dict):
+    if not answer.ok:
         raise Refused(
             f"vLLM does not tell its models (GET /v1/models: {answer.error}).",
             "See `journalctl -u lemonade-vllm -n 50`.",
         )
-    served = [str(entry.get("id", "")) for entry in answer.body.get("data", [])]
+    served = [str(entry.get("id", "")) for entry in answer.entries("data")]
     for name in (model, f"user.{model}"):
         if model and name in served:
             return name
@@ -70,6 +70,18 @@ def served_name(client: Lemond, model: str) -> str:
         f"vLLM serves {', '.join(served) or 'nothing'}, not {model or 'a model that has no name'}.",
         "It serves the first of models_wanted; verify_model can only be that one.",
     )
+
+
+def check_key(endpoint: str, api_key: str) -> None:
+    """Raises Refused where a key is set and a request without it is answered."""
+    if not api_key:
+        return
+    status = Lemond(endpoint).get("/v1/models").status
+    if status not in (401, 403):
+        raise Refused(
+            f"An API key is set, and {endpoint} answers without it (GET /v1/models: HTTP {status}).",
+            "See `systemctl cat lemond lemonade-vllm` for a drop-in that takes the environment away.",
+        )
 
 
 def ask(client: Lemond, model: str, prompt: str, max_tokens: int, timeout: float) -> Inference:
@@ -95,21 +107,30 @@ def judge(model: str, answer: Answer) -> Inference:
             f"{model} does not answer (HTTP {answer.status}): {answer.error}",
             "See `journalctl -u lemond -n 200`.",
         )
-    choice = (answer.body.get("choices") or [{}])[0]
-    message, usage = choice.get("message") or {}, answer.body.get("usage") or {}
+    choice = next(iter(answer.entries("choices")), {})
+    message, usage = _object(choice.get("message")), _object(answer.field("usage"))
     content = message.get("content") or message.get("reasoning") or message.get("reasoning_content") or ""
     inference = Inference(
         str(answer.body.get("model", "")),
         str(content),
         str(choice.get("finish_reason") or ""),
-        int(usage.get("prompt_tokens") or 0),
-        int(usage.get("completion_tokens") or 0),
+        _count(usage.get("prompt_tokens")),
+        _count(usage.get("completion_tokens")),
         answer.seconds,
     )
     wrong = _wrong(model, inference)
     if wrong:
         raise Refused(f"{model} answers, but {wrong}.", "See `journalctl -u lemond -n 200`.")
     return inference
+
+
+def _object(found: Any) -> dict[str, Any]:
+    return found if isinstance(found, dict) else {}
+
+
+def _count(found: Any) -> int:
+    """Tokens; what is no number counts as none."""
+    return found if isinstance(found, int) else 0
 
 
 def _wrong(model: str, inference: Inference) -> str:

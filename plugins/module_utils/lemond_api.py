@@ -35,7 +35,16 @@ class Answer:
 
         An error can come back inside HTTP 200 (lemonade issue 2649).
         """
-        return 200 <= self.status < 300 and not (isinstance(self.body, Mapping) and "error" in self.body)
+        return 200 <= self.status < 300 and not self.field("error")
+
+    def field(self, name: str) -> Any:
+        """A field of the body, None where it has none or is no object."""
+        return self.body.get(name) if isinstance(self.body, Mapping) else None
+
+    def entries(self, name: str) -> list[dict[str, Any]]:
+        """The objects of a list in the body; [] for an error, and for anything else that stands there."""
+        found = self.field(name) if self.ok else None
+        return [dict(one) for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
 
     @property
     def error(self) -> str:
@@ -114,21 +123,18 @@ class Lemond:
     def model(self, name: str) -> dict[str, Any] | None:
         """What lemond knows about a model, or None."""
         answer = self.get(f"/v1/models/{quote(name, safe='')}")
-        return dict(answer.body) if answer.ok else None
+        return dict(answer.body) if answer.ok and isinstance(answer.body, Mapping) else None
 
     def model_names(self) -> list[str]:
         """Every model this lemond offers on this host, not only downloaded ones."""
         answer = self.get("/v1/models?show_all=true")
-        return [str(model["id"]) for model in answer.body.get("data", [])] if answer.ok else []
+        return [str(model["id"]) for model in answer.entries("data") if "id" in model]
 
     def loaded(self, name: str) -> dict[str, Any] | None:
         """The entry of /v1/health for a loaded model, or None."""
-        answer = self.get("/v1/health")
-        if not answer.ok:
-            return None
         names = {name, name.removeprefix("user.")}
-        entries = answer.body.get("all_models_loaded", [])
-        return next((dict(entry) for entry in entries if entry.get("model_name") in names), None)
+        entries = self.get("/v1/health").entries("all_models_loaded")
+        return next((entry for entry in entries if entry.get("model_name") in names), None)
 
 
 def _events(lines: Iterable[bytes]) -> Iterator[tuple[str, Any]]:

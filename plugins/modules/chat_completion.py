@@ -13,6 +13,7 @@ description:
     or reasoning), a finish reason, counted tokens, and the right model.
   - Demands that lemond runs the model by O(recipe), and that the engine's process belongs to the service
     and is a program of the active bundle.
+  - Where an API key is set, demands that a request without it is refused.
   - Changes nothing.
 options:
   model:
@@ -174,14 +175,13 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     given = module.params
     host = Host()
-    client = Lemond(
-        given["endpoint"] or daemon.endpoint(host),
-        lemond_config.read_secret(host, "LEMONADE_API_KEY"),
-    )
+    key = lemond_config.read_secret(host, "LEMONADE_API_KEY")
+    client = Lemond(given["endpoint"] or daemon.endpoint(host), key)
 
     def extra(_changes: list[Any]) -> dict[str, Any]:
         if module.check_mode:
             return {"inference": None, "engine": None}
+        completion.check_key(client.endpoint, key)
         if daemon.installed(host) == daemon.VLLM:
             return prove_vllm(host, client, given)
         return prove(host, client, given)

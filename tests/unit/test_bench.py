@@ -163,12 +163,31 @@ def test_rates_by_the_definition() -> None:
         ([b'{"error": {"message": "no stream at all"}}'], "no stream at all"),
         ([b"data: {broken\n\n"], "broke off"),
         ([], "no text"),
+        ([b"data: null\n\n"], "no object"),
+        ([b"data: [1]\n\n"], "no object"),
+        ([b'data: {"choices": [null, 1]}\n\n'], "no text"),
+        ([b'data: {"choices": {"delta": 1}}\n\n'], "no text"),
+        ([b'data: {"choices": [{"delta": "x"}]}\n\n'], "no text"),
+        ([*events("x", tokens=None)[:-1], b'data: {"usage": {"completion_tokens": "many"}}\n\n'], "usage"),
+        ([*events("x", tokens=None)[:-1], b'data: {"usage": [1]}\n\n'], "usage"),
     ],
 )
 def test_what_is_no_answer(server: Server, stream: list[bytes], why: str) -> None:
     server.stream = stream
     with pytest.raises(RequestFailed, match=why):
         bench_request.measure(target(server), 1)
+
+
+def test_an_empty_error_beside_a_good_answer_is_none(server: Server) -> None:
+    server.stream = [line.replace(b'{"choices', b'{"error": null, "choices') for line in server.stream]
+    assert bench_request.measure(target(server), 1).completion_tokens == 3
+
+
+def test_an_answer_that_trickles_ends() -> None:
+    seconds = iter(range(0, 10**6, 600))
+    lines = (b'data: {"choices": [{"delta": {"content": "x"}}]}\n' for _turn in range(1000))
+    with pytest.raises(RequestFailed, match="not complete after 3600 s"):
+        bench_request.read(lines, lambda: next(seconds))
 
 
 def test_nobody_listens() -> None:
@@ -261,11 +280,40 @@ def test_numbers_of_another_burn_test_are_not_taken(server: Server, tmp_path: Pa
     assert bench_session.Session(host, other, change == "fresh").resumed == []
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        paths.LEMOND_DEFAULTS,
+        paths.VLLM_UNIT,
+        "/etc/systemd/system/lemond.service.d/mine.conf",
+        "/var/lib/lemonade/recipe_options.json",
+    ],
+)
+def test_numbers_of_an_engine_with_other_arguments_are_not_taken(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    host = Host(str(tmp_path), journal())
+    host.write(path, "--enforce-eager")
+    real = bench.Bench.model
+
+    def stop_at_second(self: bench.Bench, name: str) -> dict[str, Any]:
+        if name == "B":
+            raise KeyboardInterrupt
+        return real(self, name)
+
+    for text, resumed in (("--enforce-eager", ["A"]), ("--max-num-seqs 2", [])):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(bench.Bench, "model", stop_at_second)
+            burn(server, host, ["A", "B"])
+        host.write(path, text)
+        assert burn(server, host, ["A", "B"])["resumed"] == resumed
+
+
 def test_only_one_burn_test_at_a_time(tmp_path: Path) -> None:
     host = Host(str(tmp_path))
     with bench_session.alone(host):
         second = bench_session.alone(host)
-        with pytest.raises(Refused, match=f"process {os.getpid()}"):
+        with pytest.raises(Refused, match=rf"process {os.getpid()}\); one that was interrupted"):
             second.__enter__()
     with bench_session.alone(host):  # it is over
         pass

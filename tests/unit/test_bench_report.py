@@ -11,6 +11,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from rich.console import Console
 
 import lemonade_deploy
 from benchmarks import bench_overhead
@@ -91,6 +92,21 @@ def test_two_peaks_never_get_a_mean() -> None:
     assert "two peaks" in row.remarks[0]
     line = next(one for one in markdown.render([host(PEAKS)], "now").splitlines() if "bimodal" in one)
     assert "20.5" not in line and "Peaks\\|two" in line
+
+
+def test_a_sample_that_swings_gets_no_mean_in_any_form() -> None:
+    swings = model("x", [2.5, 47.7])
+    assert report.row(swings).cells[2:6] == ("unstable, see runs", "-", "2.5", "47.7")
+    for text in (markdown.render([host(swings)], "now"), page.render([host(swings)], "now")):
+        assert "25.1" not in text
+
+
+def test_an_interrupted_burn_test_is_told_in_sentences() -> None:
+    found = host()
+    found.failure = Failure("bench", "Measure", "interrupted by the user", "Run it again.")
+    console = Console(record=True, width=200)
+    verb.show(console, [found], interrupted=True)
+    assert f"halo1: interrupted by the user. Run it again. {verb.GOES_ON}" in console.export_text()
 
 
 def test_outliers_are_named_by_their_run() -> None:

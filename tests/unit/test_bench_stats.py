@@ -56,6 +56,12 @@ def test_flags(values: list[float], flags: list[str]) -> None:
     assert told is not None and told["flags"] == flags
 
 
+@pytest.mark.parametrize("values", [[2.5, 47.7], [10.0, 15.0, 20.0, 25.0, 30.0]])
+def test_a_sample_that_swings_shows_no_mean(values: list[float]) -> None:
+    told = bench_stats.describe(values)
+    assert told is not None and bench_stats.shown(told, values) == "unstable, see runs"
+
+
 def test_two_peaks_are_shown_as_two() -> None:
     values = [2.5, 47.0, 2.7, 47.6, 2.3]
     told = bench_stats.describe(values)

@@ -99,12 +99,43 @@ def test_reasoning_without_content_is_an_answer(server: Server) -> None:
         ((200, changed(usage={"completion_tokens": 0})), "completion tokens"),
         ((200, changed(model="another")), "another"),
         ((200, None), "does not answer"),
+        ((200, [1]), "does not answer"),
+        ((200, changed(choices=[None])), "neither content nor reasoning"),
+        ((200, changed(choices={"a": 1})), "neither content nor reasoning"),
+        ((200, changed(choices=[{"message": "text"}])), "neither content nor reasoning"),
+        ((200, changed(usage={"completion_tokens": "many"})), "completion tokens"),
+        ((200, changed(usage=[1])), "completion tokens"),
+        ((200, changed(error={"message": "beside it"})), "beside it"),
     ],
 )
 def test_what_is_no_answer(server: Server, reply: tuple[int, Any], why: str) -> None:
     server.reply = reply
     with pytest.raises(Refused, match=why):
         ask(server)
+
+
+def test_an_empty_error_beside_a_good_answer_is_none(server: Server) -> None:
+    server.reply = (200, changed(error=None))
+    assert ask(server).content == "Four."
+
+
+@pytest.mark.parametrize("data", [None, {"a": 1}, [None, 1], "x"])
+def test_a_list_of_models_that_is_none_names_none(server: Server, data: Any) -> None:
+    server.reply = (200, {"data": data, "all_models_loaded": data})
+    client = Lemond(f"http://127.0.0.1:{server.server_port}")
+    assert (client.model_names(), client.loaded("x")) == ([], None)
+    with pytest.raises(Refused, match="serves nothing"):
+        completion.served_name(client, "x")
+
+
+def test_a_key_that_is_not_demanded_is_an_error(server: Server) -> None:
+    endpoint = f"http://127.0.0.1:{server.server_port}"
+    completion.check_key(endpoint, "")
+    with pytest.raises(Refused, match="answers without it"):
+        completion.check_key(endpoint, "the-key")
+    assert "Authorization" not in server.seen
+    server.reply = (401, {"error": "Invalid or missing API key"})
+    completion.check_key(endpoint, "the-key")
 
 
 @pytest.mark.parametrize(
