@@ -13,6 +13,7 @@ from . import (
     boot_gate,
     driver_switch,
     grub,
+    grub_script,
     initramfs,
     memory,
     paths,
@@ -36,6 +37,7 @@ class Situation:
     reboot: tuple[str, ...]
     default_release: str
     running: str
+    stay: bool = False  # the running kernel stays, and GRUB would boot another one
 
 
 def observed_reasons(host: Host, wish: ProofWish) -> list[str]:
@@ -65,7 +67,22 @@ def look(host: Host, wish: ProofWish, pending: Sequence[Due]) -> Situation:
         due = replace(due, kernel=wish.kernel)
     observed = observed_reasons(host, wish)
     reasons = tuple(due.reboot) or tuple(observed)
-    return Situation(due, reasons, menu.default_release() if menu else "", running)
+    default = menu.default_release() if menu else ""
+    return Situation(due, reasons, default, running, bool(reasons) and _strays(host, menu, wish, running))
+
+
+def _strays(host: Host, menu: grub.Grub | None, wish: ProofWish, running: str) -> bool:
+    """Whether the running kernel is wanted and GRUB boots another one, untested and with nothing behind it.
+
+    So after an unattended upgrade, or where the running kernel was chosen at the menu. A boot on trial is
+    none of it: that one is to end on the old kernel unless it is proven.
+    """
+    if menu is None or wish.kernel != running or trial_menu.marked(host) == running:
+        return False
+    default = menu.default_release()
+    if default == running:
+        return False
+    return bool(default) or grub.entry_of(menu.menu, running) is not None
 
 
 def _unconfirmed(host: Host, menu: grub.Grub | None, running: str) -> bool:
@@ -75,7 +92,16 @@ def _unconfirmed(host: Host, menu: grub.Grub | None, running: str) -> bool:
 
 def plan(situation: Situation) -> list[Change]:
     """What activate will do; the same for check mode and for a run."""
-    return activation.plan(situation.due, reboot=situation.reboot, default_release=situation.default_release)
+    changes = activation.plan(
+        situation.due, reboot=situation.reboot, default_release=situation.default_release
+    )
+    if not situation.stay:
+        return changes
+    detail = (
+        f"the running kernel {situation.running}; GRUB would boot {situation.default_release or 'another'}"
+    )
+    at = next(number for number, change in enumerate(changes) if change.object == "host")
+    return [*changes[:at], Change(activation.LAYER, "grub default", "pin", detail), *changes[at:]]
 
 
 def gate(host: Host, wish: ProofWish) -> None:
@@ -125,7 +151,7 @@ def prepare(
         if due.kernel is not None and due.kernel != situation.running:
             boot_gate.demand(host, due.kernel, wish.origin, warn)
         _next_boot(host, due, situation, confirm_seconds)
-    return [change for change in changes if change.object == "initramfs"]
+    return [change for change in changes if change.object == "initramfs" or change.action == "pin"]
 
 
 def _used_up(host: Host, due: Due) -> bool:
@@ -148,6 +174,21 @@ def _next_boot(host: Host, due: Due, situation: Situation, confirm_seconds: int)
     activation.save(host, replace(due, reboot=situation.reboot))
     if on_trial and due.kernel is not None:
         trial.arm(host, due.kernel, confirm_seconds)
+    elif situation.stay:
+        _stay(host, situation)
+
+
+def _stay(host: Host, situation: Situation) -> None:
+    state = grub.read(host)
+    if state is None or grub.entry_of(state.menu, situation.running) is None:
+        raise Refused(
+            f"the reboot would take {situation.default_release}, as {grub.GRUB_CFG} has no entry for the "
+            f"running kernel {situation.running}, which is to stay",
+            "install its package again, or choose the other one with kernel_version",
+        )
+    if state.env.get("next_entry"):
+        grub.clear_next(host)
+    trial.pin(host, situation.running)
 
 
 def prove(host: Host, wish: ProofWish, timeout: float) -> list[proof.Problem]:
@@ -179,11 +220,22 @@ def on_trial(host: Host) -> bool:
 
 
 def confirm(host: Host, due: Due, wish: ProofWish) -> list[Change]:
-    """After the proof: the proven kernel becomes the default, and nothing is due any more."""
+    """After the proof: the proven kernel becomes the default, and nothing is due any more.
+
+    Raises Refused where the boot was not the trial that was armed: then nothing watched over it, and what
+    booted it instead would win over a new default as well.
+    """
     done = []
     state = grub.read(host)
     if state is not None and due.kernel is not None and due.kernel == wish.kernel:
         if state.default_release() != due.kernel:
+            if due.tries and trial_menu.marked(host) != due.kernel:
+                raise Refused(
+                    f"kernel {due.kernel} runs and is as wanted, but not from its trial entry "
+                    f"({trial_menu.CMDLINE} has no {trial_menu.MARK}): something else made GRUB boot it",
+                    f"see what sets `default` in {grub.GRUB_CFG} and {grub_script.CUSTOM}; if you chose it "
+                    f"at the menu: `grub-set-default '{grub.entry_of(state.menu, due.kernel)}'`, then run again",
+                )
             done.append(Change(activation.LAYER, "grub default", "promote", due.kernel))
         trial.promote(host, due.kernel)
     activation.clear(host)

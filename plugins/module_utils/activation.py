@@ -52,11 +52,15 @@ def parse(value: Any) -> Due:
     if not isinstance(value, dict) or not isinstance(value.get("reboot", []), list):
         raise ValueError(f"no activation record: {value!r}")
     kernel = value.get("kernel")
+    try:
+        tries = int(value.get("tries", 0))
+    except (TypeError, OverflowError):  # null, a list, 1e400
+        raise ValueError(f"no activation record: {value!r}") from None
     return Due(
         bool(value.get("initramfs", False)),
         tuple(str(reason) for reason in value.get("reboot", [])),
         str(kernel) if kernel else None,
-        int(value.get("tries", 0)),
+        tries,
         str(value.get("tried", "")),
         str(value.get("boot_id", "")),
     )

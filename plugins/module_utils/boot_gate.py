@@ -17,6 +17,12 @@ from .refusal import Refused
 
 Warn = Callable[[str], None]
 _PERSONALITIES = {"raid4": "raid456", "raid5": "raid456", "raid6": "raid456"}
+_KINDS = {
+    "DEVTYPE=wireguard": "wireguard",
+    "DEVTYPE=bridge": "bridge",
+    "DEVTYPE=bond": "bonding",
+    "DEVTYPE=vlan": "8021q",
+}
 _STAY = "the running kernel stays; choose another with kernel_version or kernel_source"
 
 
@@ -35,12 +41,14 @@ def needs(host: Host) -> Needs:
     for device in mounts.stack(host, mount) if mount else []:
         root += mounts.drivers_above(host, device)
         if host.is_dir(f"{device}/dm"):
-            root.append("dm_mod")
+            root += ["dm_mod", *_targets(host.value(f"{device}/dm/uuid") or "")]
         level = host.value(f"{device}/md/level")
         if level:
             root += ["md_mod", _PERSONALITIES.get(level, level)]
     cards, modaliases = {}, {}
-    for interface in _hardware(host, default_interfaces(host)):
+    defaults = default_interfaces(host)
+    cards.update(_virtual(host, defaults))
+    for interface in _carrying(host, defaults):
         device = f"/sys/class/net/{interface}/device"
         module = host.readlink(f"{device}/driver/module")
         if module:
@@ -51,18 +59,55 @@ def needs(host: Host) -> Needs:
     return Needs(tuple(dict.fromkeys(root)), cards, modaliases)
 
 
-def default_interfaces(host: Host) -> list[str]:
-    """Interfaces of the default routes (/proc/net/route, /proc/net/ipv6_route)."""
+def _targets(uuid: str) -> list[str]:
+    """Device mapper targets with a module of their own, by the prefix of dm/uuid."""
+    if uuid.startswith("CRYPT-VERITY"):
+        return ["dm_verity"]
+    if uuid.startswith("CRYPT-INTEGRITY"):
+        return ["dm_integrity"]
+    if uuid.startswith("CRYPT-"):
+        return ["dm_crypt"]
+    return ["dm_multipath"] if uuid.startswith("mpath-") else []
+
+
+def routes(host: Host) -> list[tuple[str, bool]]:
+    """(interface, whether it is a default route) of /proc/net/route and /proc/net/ipv6_route."""
     found = []
     for line in (host.read("/proc/net/route") or "").splitlines()[1:]:
         words = line.split()
-        if len(words) >= 8 and words[1] == "00000000" and words[7] == "00000000":
-            found.append(words[0])
+        if len(words) >= 8:
+            found.append((words[0], words[1] == "00000000" and words[7] == "00000000"))
     for line in (host.read("/proc/net/ipv6_route") or "").splitlines():
         words = line.split()
-        if len(words) == 10 and words[0] == "0" * 32 and words[1] == "00" and words[9] != "lo":
-            found.append(words[9])
-    return list(dict.fromkeys(found))
+        if len(words) == 10 and words[9] != "lo":
+            found.append((words[9], words[0] == "0" * 32 and words[1] == "00"))
+    return found
+
+
+def default_interfaces(host: Host) -> list[str]:
+    """Interfaces of the default routes."""
+    return list(dict.fromkeys(name for name, default in routes(host) if default))
+
+
+def _virtual(host: Host, interfaces: list[str]) -> dict[str, str]:
+    """Modules of tunnels, bridges, bonds and VLANs, by the kernel's own name for the kind (DEVTYPE)."""
+    found = {}
+    for interface in interfaces:
+        uevent = (host.read(f"/sys/class/net/{interface}/uevent") or "").splitlines()
+        module = next((_KINDS[line] for line in uevent if line in _KINDS), None)
+        if module:
+            found[interface] = module
+    return found
+
+
+def _carrying(host: Host, defaults: list[str]) -> list[str]:
+    """The cards beneath *defaults*. A tunnel has none beneath it: then all that any route goes through."""
+    cards = _hardware(host, defaults)
+    real = [name for name in cards if host.exists(f"/sys/class/net/{name}/device")]
+    if real or not defaults:
+        return real
+    others = _hardware(host, list(dict.fromkeys(name for name, _default in routes(host))))
+    return [name for name in others if host.exists(f"/sys/class/net/{name}/device")]
 
 
 def _hardware(host: Host, interfaces: list[str]) -> list[str]:

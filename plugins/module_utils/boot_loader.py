@@ -39,6 +39,7 @@ MANUAL = "docs/kernel.md, 'By hand'"
 def demand(host: Host) -> None:
     """Refuse what could not fall back by itself. Raises Refused, which names the manual way."""
     _demand_grub(host)
+    _demand_unattended(host)
     _demand_writable(host)
 
 
@@ -75,6 +76,18 @@ def _demand_grub(host: Host) -> None:
         )
 
 
+def _demand_unattended(host: Host) -> None:
+    """GRUB must boot without anybody at its keyboard, after a failed boot as well."""
+    state = grub.read(host)
+    if state is not None and state.waits:
+        raise Refused(
+            f"{state.waits}: a box without a keyboard would not come back from a reboot.",
+            "give the timeouts a number of seconds, or the entries --unrestricted (CLASS in "
+            "/etc/grub.d/10_linux), then update-grub; else set kernel_source: keep and reboot by hand",
+            KIND,
+        )
+
+
 def _demand_writable(host: Host) -> None:
     mount = mounts.holding(host, FOLDER)
     if mount is None:
@@ -84,6 +97,11 @@ def _demand_writable(host: Host) -> None:
         raise _refused(f"{where}: GRUB cannot write its environment block on {mount.type}")
     if "ro" in mount.options:
         raise Refused(f"{where} and mounted read-only.", f"mount -o remount,rw {mount.point}")
+    if "ro" in mount.super_options:
+        raise Refused(
+            f"{where}, and the file system itself is read-only: the kernel does that after an error.",
+            f"see `dmesg`, repair it (fsck at the next boot), then `mount -o remount,rw {mount.point}`",
+        )
     for device in mounts.stack(host, mount):
         layer = _layer(host, device)
         if layer:

@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from . import trial_menu
+from . import grub_script, trial_menu
 from .host import Host
 
 GRUB_CFG = "/boot/grub/grub.cfg"
@@ -26,8 +26,6 @@ _OPEN = re.compile(r"^\s*(menuentry|submenu)\s+(?P<rest>.*)\{\s*$")
 _LINUX = re.compile(r"^\s*linux(?:efi|16)?\s+(\S+)(.*)$")
 _VMLINUZ = re.compile(r"/vmlinu[zx]-(\S+)$")
 _LINE = re.compile(r"((?:[^\\\n]|\\.)*)\n", re.DOTALL)  # a backslash quotes the next character
-_DEFAULT = re.compile(r'^\s*set default="([^"]*)"', re.MULTILINE)
-_FALLBACK = re.compile(r'^\s*set fallback="?([\d ]*)"?\s*$', re.MULTILINE)
 
 
 @dataclass
@@ -40,6 +38,7 @@ class Item:
     release: str = ""
     recovery: bool = False
     initrd: bool = False
+    unrestricted: bool = False  # boots without a password
     arguments: tuple[str, ...] = ()
     children: list[Item] = field(default_factory=list)
 
@@ -60,7 +59,9 @@ def _item(kind: str, rest: str) -> Item:
             ident = words[number + 1]
         elif word.startswith("--id="):
             ident = word[len("--id=") :]
-    return Item(kind == "submenu", words[0] if words else "", ident)
+    return Item(
+        kind == "submenu", words[0] if words else "", ident, unrestricted="--unrestricted" in words[1:]
+    )
 
 
 def parse_menu(text: str) -> list[Item]:
@@ -109,6 +110,12 @@ def entry_of(menu: Sequence[Item], release: str) -> str | None:
     named = [path for path, item in found if release in item.name]
     paths_found = named or [path for path, _item in found]
     return paths_found[0] if paths_found else None
+
+
+def entries_of(menu: Sequence[Item], release: str | None) -> list[Item]:
+    """All normal entries of a kernel, at any level; of any kernel for None."""
+    items = [item for _path, item in _walk(menu, "")]
+    return [item for item in items if item.release and release in (None, item.release) and not item.recovery]
 
 
 def _walk(menu: Sequence[Item], prefix: str) -> list[tuple[str, Item]]:
@@ -193,6 +200,8 @@ class Grub:
     env: dict[str, str]
     settings: dict[str, str]
     fallback: tuple[int, ...] = ()
+    unknown: tuple[str, ...] = ()  # lines whose effect on default and fallback is not known
+    waits: str = ""  # why GRUB would wait for a key that nobody presses, "" where it does not
 
     @property
     def follows_saved(self) -> bool:
@@ -222,14 +231,30 @@ def read(host: Host) -> Grub | None:
     text = host.read(GRUB_CFG)
     if text is None:
         return None
-    defaults = [spec for spec in _DEFAULT.findall(text) if "next_entry" not in spec]
+    text = grub_script.whole(text, host.read(grub_script.CUSTOM))
+    script, menu, chosen = grub_script.parse(text), parse_menu(text), settings(host)
     return Grub(
-        tuple(parse_menu(text)),
-        defaults[-1] if defaults else "0",
+        tuple(menu),
+        grub_script.default(script),
         parse_env(host.read_bytes(GRUBENV) or b""),
-        settings(host),
-        tuple(int(word) for words in _FALLBACK.findall(text)[-1:] for word in words.split()),
+        chosen,
+        grub_script.fallback(script),
+        script.unknown,
+        _waits(script, menu, chosen),
     )
+
+
+def _waits(script: grub_script.Script, menu: Sequence[Item], chosen: dict[str, str]) -> str:
+    times = [(f"set timeout={value}", value) for value in script.values("timeout")]
+    names = ("GRUB_TIMEOUT", "GRUB_RECORDFAIL_TIMEOUT", "GRUB_HIDDEN_TIMEOUT")
+    times += [(f"{name}={chosen[name]} in {DEFAULT_FILE}", chosen[name]) for name in names if name in chosen]
+    for where, value in times:
+        if value.strip().startswith("-"):
+            return f"GRUB waits at its menu for a key ({where})"
+    superusers = script.values("superusers")[-1:]
+    if superusers not in ([], [""]) and not all(item.unrestricted for item in entries_of(menu, None)):
+        return "GRUB asks for a password before it boots an entry (`set superusers`, no --unrestricted)"
+    return ""
 
 
 def snippet() -> str:
@@ -244,11 +269,6 @@ def snippet() -> str:
 
 class EntryMissing(OSError):
     """The menu has no entry for a kernel, or GRUB's tools did not keep what they were told."""
-
-
-def regenerate(host: Host) -> None:
-    """Write grub.cfg anew. Raises CommandFailed."""
-    host.run(["update-grub"], timeout=600)
 
 
 def set_default(host: Host, release: str) -> None:

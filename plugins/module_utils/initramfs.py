@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from . import grub, paths
+from . import grub, grub_config, paths
 from .host import CommandFailed, Host
 from .refusal import Refused
 
@@ -87,7 +87,8 @@ def tool(host: Host) -> str:
 def rebuild(host: Host) -> None:
     """Rebuild every installed kernel's initramfs once, and the menu where one was missing.
 
-    Raises CommandFailed, NotWritten, Refused where this host's images are made by something else.
+    Raises CommandFailed, NotWritten, grub.EntryMissing, and Refused where something else makes this host's
+    images.
     """
     if host.exists(_OSTREE):
         raise Refused(
@@ -124,7 +125,7 @@ def _each_kernel(host: Host, name: str) -> None:
         if _stamp(host, path) == before:
             raise NotWritten(f"{name} did not write {path}")
     if missing and host.exists(grub.GRUB_CFG):
-        grub.regenerate(host)  # an entry made before its initramfs has no initrd line
+        grub_config.regenerate(host)  # an entry made before its initramfs has no initrd line
 
 
 def _mkinitcpio(host: Host) -> None:

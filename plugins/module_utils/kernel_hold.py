@@ -13,18 +13,20 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import dpkg, paths
 from .host import Host
 
 # linux-generic-hwe-24.04, linux-image-oem-24.04d, linux-headers-amd64 …: what pulls the next kernel in.
 _META = re.compile(
-    r"linux(-image|-headers|-modules-extra|-image-unsigned)?"
-    r"-(generic|oem|virtual|kvm|lowlatency|amd64|cloud-amd64|rt-amd64)(-hwe)?(-\d\d\.\d\d[a-z]?)?(-edge)?"
+    r"linux(-image|-headers|-modules-extra|-image-unsigned|-image-extra)?"
+    r"-(generic|oem|virtual|kvm|lowlatency|realtime|nvidia|nvidia-lowlatency|aws|azure|gcp|oracle|ibm|intel"
+    r"|amd64|cloud-amd64|rt-amd64)(-64k)?(-hwe)?(-\d+\.\d+[a-z]?)?(-edge)?"
 )
 _PARTS = "image|image-unsigned|modules|modules-extra|headers"
 DAY = 86400
+UNKNOWN = "?"  # the kernel of a record that cannot be read, or of a hold that is lifted: it is to be set anew
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,8 @@ def read(host: Host) -> Hold | None:
     try:
         record = json.loads(text)
         return Hold(str(record["kernel"]), int(record["since"]), tuple(map(str, record["packages"])))
-    except (ValueError, KeyError, TypeError):
-        return Hold("?", 0, ())
+    except (ValueError, KeyError, TypeError, OverflowError):  # 1e400 is a number to json
+        return Hold(UNKNOWN, 0, ())
 
 
 def metas(host: Host) -> list[str]:
@@ -61,7 +63,7 @@ def metas(host: Host) -> list[str]:
 def hold(host: Host, release: str) -> None:
     """Hold the installed metapackages for *release*. What a person has held is not ours to release.
 
-    Raises CommandFailed, OSError.
+    A hold that is set again for the same kernel keeps its age. Raises CommandFailed, OSError.
     """
     before = read(host)
     known = dpkg.packages(host)
@@ -69,8 +71,21 @@ def hold(host: Host, release: str) -> None:
     names = tuple(name for name in metas(host) if known[name].want != "hold" or name in ours)
     if names:
         host.run(["apt-mark", "hold", *names])
-    record = {"kernel": release, "since": int(time.time()), "packages": list(names)}
+    same = before is not None and before.since > 0 and before.kernel in (release, UNKNOWN)
+    since = before.since if before is not None and same else int(time.time())
+    _write(host, Hold(release, since, names))
+
+
+def _write(host: Host, held: Hold) -> None:
+    record = {"kernel": held.kernel, "since": held.since, "packages": list(held.packages)}
     host.write(paths.KERNEL_HOLD, json.dumps(record, indent=1) + "\n")
+
+
+def _unhold(host: Host, held: Hold) -> None:
+    known = dpkg.packages(host)
+    names = [name for name in held.packages if name in known and known[name].want == "hold"]
+    if names:
+        host.run(["apt-mark", "unhold", *names])
 
 
 def release(host: Host) -> None:
@@ -78,21 +93,22 @@ def release(host: Host) -> None:
     held = read(host)
     if held is None:
         return
-    known = dpkg.packages(host)
-    names = [name for name in held.packages if name in known and known[name].want == "hold"]
-    if names:
-        host.run(["apt-mark", "unhold", *names])
+    _unhold(host, held)
     os.unlink(host.path(paths.KERNEL_HOLD))
 
 
 @contextmanager
 def lifted(host: Host) -> Iterator[None]:
-    """While kernels are installed: apt would not change what we hold. Raises CommandFailed, OSError."""
+    """While kernels are installed: apt would not change what we hold. Raises CommandFailed, OSError.
+
+    The record stays meanwhile, for no kernel: after a pulled plug the next run sets the hold again.
+    """
     before = read(host)
     if before is None:
         yield
         return
-    release(host)
+    _write(host, replace(before, kernel=UNKNOWN))
+    _unhold(host, before)
     try:
         yield
     finally:

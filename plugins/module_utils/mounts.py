@@ -22,6 +22,7 @@ class Mount(NamedTuple):
     type: str
     source: str
     options: tuple[str, ...]
+    super_options: tuple[str, ...] = ()  # the file system's own: "ro" after an error, whatever the mount says
 
 
 def _text(word: str) -> str:
@@ -36,7 +37,14 @@ def parse(text: str) -> list[Mount]:
         first, second = front.split(), back.split()
         if dash and len(first) >= 6 and len(second) >= 2:
             mounts.append(
-                Mount(_text(first[4]), first[2], second[0], _text(second[1]), tuple(first[5].split(",")))
+                Mount(
+                    _text(first[4]),
+                    first[2],
+                    second[0],
+                    _text(second[1]),
+                    tuple(first[5].split(",")),
+                    tuple(",".join(second[2:]).split(",")),
+                )
             )
     return mounts
 
@@ -77,10 +85,23 @@ def _beneath(host: Host, node: str) -> Iterator[str]:
     if host.exists(f"{node}/partition"):
         yield from _beneath(host, os.path.dirname(node))
         return
+    yield from _multipath(host, node)
     for name in host.listdir(f"{node}/slaves"):
         below = _resolved(host, f"{node}/slaves/{name}")
         if below:
             yield from _beneath(host, below)
+
+
+def _multipath(host: Host, node: str) -> Iterator[str]:
+    """The controllers of an NVMe disk with native multipath: links beside it in its virtual subsystem."""
+    folder = os.path.dirname(node)
+    if not os.path.dirname(folder).endswith("/nvme-subsystem"):
+        return
+    for name in host.listdir(folder):
+        if re.fullmatch(r"nvme\d+", name):
+            controller = _resolved(host, f"{folder}/{name}")
+            if controller:
+                yield controller
 
 
 def drivers_above(host: Host, node: str) -> list[str]:

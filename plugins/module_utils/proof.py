@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import amdgpu_module, cwsr, memory
+from . import activation, amdgpu_module, cwsr, memory
 from .gpus import Gpu, read_gpus, supported
 from .host import Host
 
@@ -67,7 +67,9 @@ def problems(host: Host, wish: ProofWish) -> list[Problem]:
         found.append(
             Problem(
                 f"kernel {running} runs, {wish.kernel} is wanted",
-                "the box fell back to its old kernel: see `journalctl -k -b -1` and /var/lib/systemd/pstore",
+                "the box fell back to its old kernel: see `journalctl -k -b -1` and /var/lib/systemd/pstore"
+                if activation.load(host).kernel == wish.kernel
+                else "GRUB booted another kernel: see `grub-editenv list` and what sets its default",
             )
         )
     found += _driver(host, wish, running)

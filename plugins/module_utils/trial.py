@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from . import grub, paths, trial_menu, trial_units
+from . import grub, grub_config, grub_script, paths, trial_menu, trial_units
 from .host import Host
 from .trial_menu import Entries
 
@@ -19,6 +19,8 @@ WATCHDOG = "/sys/class/watchdog/watchdog0"
 WATCHDOG_DEVICE = "/dev/watchdog0"
 # Seconds without a sign of life of PID 1 until the hardware resets the box; most drivers take 60.
 WATCHDOG_SECONDS = 60
+# What a pin writes: all of it is put back where it fails.
+_FILES = (grub.GRUB_CFG, grub.GRUBENV, paths.GRUB_SNIPPET, trial_menu.SCRIPT)
 SOFTDOG = "Software Watchdog"  # freezes with the kernel that it is to watch
 
 
@@ -28,6 +30,8 @@ def pinned(state: grub.Grub | None, entries: Entries | None, running: str) -> bo
         state is not None
         and entries is not None
         and state.follows_saved
+        and not state.unknown
+        and not state.waits
         and state.default_release() == running
         and _good(state) == running
         and entries.good == running
@@ -40,22 +44,35 @@ def _good(state: grub.Grub) -> str:
     return first.release if first is not None and first.id == trial_menu.GOOD else ""
 
 
-def pin(host: Host, running: str, release: str) -> None:
+def pin(host: Host, running: str, release: str = "") -> None:
     """The running kernel is what GRUB boots, whatever comes later; read back.
 
-    *release* is the kernel that will be tried: its entry appears as soon as it is installed.
-    Raises grub.EntryMissing, CommandFailed, OSError.
+    *release* is the kernel that will be tried ("" for none): its entry appears as soon as it is installed.
+    Where it fails, GRUB's files are as they were. Raises grub.EntryMissing, CommandFailed, OSError.
     """
-    host.write(paths.GRUB_SNIPPET, grub.snippet())
-    entries = Entries(running, trial=release, extra=_parameters(host, release))
-    trial_menu.write(host, entries)
-    grub.regenerate(host)
-    grub.set_default(host, running)
-    if not pinned(grub.read(host), trial_menu.read(host), running):
-        raise grub.EntryMissing(
-            f"{grub.GRUB_CFG} was to begin with {running} and to fall back to it, and does not: "
-            f"see {trial_menu.SCRIPT}, {paths.GRUB_SNIPPET} and what else is in /etc/default/grub.d"
-        )
+    entries = Entries(running, trial=release, extra=_parameters(host, release) if release else "")
+    with grub_config.undone(host, _FILES):
+        host.write(paths.GRUB_SNIPPET, grub.snippet())
+        trial_menu.write(host, entries)
+        grub_config.regenerate(host)
+        grub.set_default(host, running)
+        _demand_pinned(host, running)
+
+
+def _demand_pinned(host: Host, running: str) -> None:
+    state = grub.read(host)
+    if pinned(state, trial_menu.read(host), running):
+        return
+    told = (
+        f"{grub.GRUB_CFG} was to begin with {running} and to fall back to it, and does not: "
+        f"see {trial_menu.SCRIPT}, {paths.GRUB_SNIPPET}, what else is in /etc/default/grub.d, "
+        f"and what sets `default` or `fallback` in /etc/grub.d or {grub_script.CUSTOM}"
+    )
+    if state is not None and state.waits:
+        told += f"; {state.waits}"
+    if state is not None and state.unknown:
+        told += f"; not followed: {'; '.join(state.unknown)}"
+    raise grub.EntryMissing(told)
 
 
 def arm(host: Host, release: str, confirm_seconds: int) -> None:
@@ -68,15 +85,18 @@ def arm(host: Host, release: str, confirm_seconds: int) -> None:
         pin(host, running, release)
     if not _ready(host, release):
         entries = trial_menu.read(host) or Entries(running)
-        trial_menu.write(host, replace(entries, trial=release, extra=_parameters(host, release)))
-        grub.regenerate(host)
-        if not _ready(host, release):
-            raise grub.EntryMissing(
-                f"{grub.GRUB_CFG} has no trial entry for kernel {release} with an initrd: "
-                f"see {trial_menu.SCRIPT} and whether update-grub finds that kernel"
-            )
+        with grub_config.undone(host, _FILES):
+            trial_menu.write(host, replace(entries, trial=release, extra=_parameters(host, release)))
+            grub_config.regenerate(host)
+            _demand_pinned(host, running)
+            if not _ready(host, release):
+                raise grub.EntryMissing(
+                    f"{grub.GRUB_CFG} has no trial entry for kernel {release} with an initrd: "
+                    f"see {trial_menu.SCRIPT} and whether update-grub finds that kernel"
+                )
     trial_units.install(host, confirm_seconds)
-    grub.set_next(host, trial_menu.TRIAL, release)
+    with grub_config.undone(host, [grub.GRUBENV]):
+        grub.set_next(host, trial_menu.TRIAL, release)
     os.sync()
 
 
@@ -113,10 +133,17 @@ def promote(host: Host, release: str) -> None:
     """
     trial_units.confirm(host)
     grub.set_default(host, release)
+    state = grub.read(host)
+    if state is None or state.default_release() != release:
+        raise grub.EntryMissing(
+            f"{grub.GRUBENV} names {release}, but {grub.GRUB_CFG} boots {state and state.default}: "
+            f"see what sets `default` in /etc/grub.d or {grub_script.CUSTOM}"
+        )
     entries = trial_menu.read(host)
     if entries is not None and entries != (wanted := promoted(entries, release)):
-        trial_menu.write(host, wanted)
-        grub.regenerate(host)
+        with grub_config.undone(host, (grub.GRUB_CFG, trial_menu.SCRIPT)):
+            trial_menu.write(host, wanted)
+            grub_config.regenerate(host)
     trial_units.remove(host)
     trial_units.forget(host)
 

@@ -28,6 +28,8 @@ CMDLINE = "/proc/cmdline"
 # Seconds after a panic until the box resets itself; initramfs-tools obeys it as well (a missing
 # root file system then reboots instead of opening a shell). Without it a panic stands for ever.
 PANIC_SECONDS = 30
+# The same of dracut, which opens an emergency shell otherwise (dracut.cmdline(7); others ignore it).
+_DRACUT = "rd.shell=0 rd.emergency=reboot"
 
 _SETTING = re.compile(r"^(good|previous|trial|extra)='([^']*)'$", re.MULTILINE)
 _RELEASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+~_-]*")
@@ -48,8 +50,11 @@ real=$("${0%/*}/10_linux" 2>/dev/null) || exit 0
 copy() {
   printf '%s\n' "$real" | awk -v release="$1" -v id="$2" -v title="$3" -v extra="$4" '
     /^[ \t]*menuentry[ \t].*[{][ \t]*$/ {
-      from = index($0, " --"); to = index($0, "$menuentry_id_option")
-      options = (from && to > from) ? substr($0, from, to - from) : " "
+      # The title is one word of quoted pieces; what looks like an option in it is none.
+      options = $0; sub(/^[ \t]*menuentry[ \t]+/, "", options)
+      match(options, /^(\047[^\047]*\047|\\.|"(\\.|[^"\\])*"|[^ \t\047"\\])+/)
+      options = substr(options, RLENGTH + 1); to = index(options, "$menuentry_id_option")
+      options = to ? substr(options, 1, to - 1) : " "
       body = ""; ours = 0; recovery = 0; inside = 1; next
     }
     inside && /^[ \t]*[}][ \t]*$/ {
@@ -107,7 +112,7 @@ def trial_parameters(release: str, watchdog: int = 0) -> str:
     ``systemd.watchdog_sec`` (systemd 250 and later) arms the hardware watchdog for this one boot only.
     """
     armed = f" systemd.watchdog_sec={watchdog}" if watchdog else ""
-    return f"panic={PANIC_SECONDS} {MARK}={release}{armed}"
+    return f"panic={PANIC_SECONDS} {_DRACUT} {MARK}={release}{armed}"
 
 
 def script(entries: Entries) -> str:

@@ -21,6 +21,8 @@ FOLDER = "/etc/systemd/system"
 # Notes of the trial boot, each begins with its boot id.
 SEEN_NOTE = paths.STATE_DIR + "/trial-seen"  # PID 1 got as far as the local file systems
 EXPIRED_NOTE = paths.STATE_DIR + "/trial-expired"  # nobody confirmed in time
+# Longer than systemd waits for a service that does not stop (90 s, twice).
+FORCE_SECONDS = 300
 
 _HEAD = (
     "# SPDX-License-Identifier: Apache-2.0\n# Managed by lemonade-deploy: only while a kernel is on trial.\n"
@@ -41,13 +43,18 @@ def timer(seconds: int) -> str:
 
 
 def service() -> str:
-    """The unit that reboots a trial that nobody confirmed; the next boot takes GRUB's saved entry."""
+    """The unit that reboots a trial that nobody confirmed; the next boot takes GRUB's saved entry.
+
+    It does not end with the shutdown that it begins: what hangs there is cut off after FORCE_SECONDS. (A
+    driver that hangs the kernel itself at its very end is the hardware watchdog's.)
+    """
     return (
         f"{_HEAD}[Unit]\nDescription=Reboot into the old kernel: the new one was not confirmed\n"
-        f"DefaultDependencies=no\nConflicts=shutdown.target\nBefore=shutdown.target\n"
+        f"DefaultDependencies=no\n"
         f"ConditionPathExists=!{paths.TRIAL_CONFIRMED}\n\n"
-        f"[Service]\nType=oneshot\n{_ONLY_TRIAL}"
-        f"ExecStartPre=-{_NOTE.format(EXPIRED_NOTE)}ExecStart=/bin/systemctl reboot\n"
+        f"[Service]\nType=oneshot\nTimeoutStartSec=infinity\n{_ONLY_TRIAL}"
+        f"ExecStartPre=-{_NOTE.format(EXPIRED_NOTE)}ExecStart=-/bin/systemctl --no-block reboot\n"
+        f"ExecStart=/bin/sleep {FORCE_SECONDS}\nExecStart=/bin/systemctl --force --force reboot\n"
     )
 
 

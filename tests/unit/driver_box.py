@@ -103,8 +103,8 @@ class Box(Tree):
     def _builtin(self, argv: Sequence[str]) -> Completed:
         if argv[0] in ("grub-set-default", "grub-reboot", "grub-editenv"):
             self._grub(argv)
-        elif argv[0] == "update-grub":
-            self.write_menu()
+        elif argv[0] == "grub-mkconfig":
+            self.write_menu(argv[argv.index("-o") + 1])
         return Completed(tuple(argv), 0, "", "")
 
     def _grub(self, argv: Sequence[str]) -> None:
@@ -127,14 +127,14 @@ class Box(Tree):
         self.write_menu()
         return self
 
-    def write_menu(self) -> None:
-        """What update-grub does: the menu of what is in /boot, the default of /etc/default."""
+    def write_menu(self, path: str = "/boot/grub/grub.cfg") -> None:
+        """What grub-mkconfig does: the menu of what is in /boot, the default of /etc/default."""
         saved = grub.settings(self.host).get("GRUB_DEFAULT") == "saved"
         names = [path[len("/boot/vmlinuz-") :] for path in self.host.glob("/boot/vmlinuz-*")]
         names.sort(key=lambda name: [int(part) for part in re.findall(r"\d+", name)], reverse=True)
         text = grub_cfg(*names, default="${saved_entry}" if saved else "0")
         at = text.index("menuentry ")
-        self.file("/boot/grub/grub.cfg", text[:at] + self._our_entries(text[at:]) + text[at:])
+        self.file(path, text[:at] + self._our_entries(text[at:]) + text[at:])
 
     def _our_entries(self, linux: str) -> str:
         """What our script in /etc/grub.d really prints, run as grub-mkconfig runs it."""

@@ -236,6 +236,7 @@ def test_after_the_proof_the_kernel_becomes_the_default_and_nothing_is_due(tmp_p
     trial.pin(box.host, OLD_KERNEL, GOOD_KERNEL)
     due = Due(kernel=GOOD_KERNEL, tries=1)
     activation.save(box.host, due)
+    box.file(trial_menu.CMDLINE, f"ro {trial_menu.MARK}={GOOD_KERNEL}\n")
     done = activate_steps.confirm(box.host, due, WISH)
     assert names(done) == [("grub default", "promote")]
     state = grub.read(box.host)

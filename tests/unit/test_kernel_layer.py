@@ -54,7 +54,7 @@ def old_box(tmp_path: Path) -> Box:
 
 def order_of(box: Box) -> list[str]:
     """What was done, by program, in order."""
-    known = ("update-grub", "grub-set-default", "apt-get", "grub-reboot")
+    known = ("grub-mkconfig", "grub-set-default", "apt-get", "grub-reboot")
     return [argv[0] for argv in box.commands if argv[0] in known and "update" not in argv]
 
 
@@ -64,7 +64,7 @@ def test_the_default_is_pinned_before_the_packages_and_the_one_shot_is_not_set_y
     changes = kernel_plan.plan(state, WISH)
     assert names(changes) == [("grub default", "pin"), ("kernel", "install"), ("kernel hold", "set")]
     apply_all(changes, box.host)
-    assert order_of(box) == ["update-grub", "grub-set-default", "apt-get"]
+    assert order_of(box) == ["grub-mkconfig", "grub-set-default", "apt-get"]
     after = grub.read(box.host)
     assert after is not None
     assert (after.default_release(), after.next_release(), after.follows_saved) == (OLD, "", True)
@@ -180,14 +180,14 @@ def test_every_kernel_is_rebuilt_once_and_a_new_initrd_reaches_the_menu(tmp_path
     rebuilding(box)
     initramfs.rebuild(box.host)
     assert sorted(argv[1:] for argv in box.ran("update-initramfs")) == [("-c", "-k", NEW), ("-u", "-k", OLD)]
-    assert len(box.ran("update-grub")) == 1
+    assert len(box.ran("grub-mkconfig")) == 1
 
 
 def test_without_a_missing_initrd_the_menu_stays(tmp_path: Path) -> None:
     box = Box(tmp_path).kernels(OLD, NEW)
     rebuilding(box)
     initramfs.rebuild(box.host)
-    assert not box.ran("update-grub")
+    assert not box.ran("grub-mkconfig")
 
 
 def test_an_initramfs_that_was_not_written_is_noticed(tmp_path: Path) -> None:

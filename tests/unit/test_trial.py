@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from driver_box import Box
+from driver_box import Box, grub_cfg
 
 from lemonade_deploy.domain import activation, grub, paths, trial, trial_menu, trial_units
+from lemonade_deploy.domain.host import Completed
 from lemonade_deploy.domain.trial_menu import Entries
 
 OLD, NEW, NEWER = "6.14.0-37-generic", "7.0.0-31-generic", "7.1.0-4-generic"
@@ -45,8 +47,9 @@ def test_only_the_trial_entry_has_the_trials_parameters(tmp_path: Path) -> None:
     state = state_of(box)
     tried, good = state.entry(trial_menu.TRIAL), state.entry(trial_menu.GOOD)
     assert tried is not None and good is not None
-    assert tried.arguments[-2:] == ("panic=30", f"lemonade_deploy.trial={NEW}")
-    assert tried.arguments[:-2] == good.arguments, "same root, same command line"
+    added = ("panic=30", "rd.shell=0", "rd.emergency=reboot", f"lemonade_deploy.trial={NEW}")
+    assert tried.arguments[-4:] == added, "dracut opens a shell on a missing root but for these"
+    assert tried.arguments[:-4] == good.arguments, "same root, same command line"
     assert tried.initrd and good.initrd
     text = str(box.text(grub.GRUB_CFG))
     assert text.count("panic=") == 1
@@ -119,7 +122,13 @@ def test_the_script_says_what_was_written(tmp_path: Path) -> None:
 
 def test_a_menu_that_does_not_begin_with_the_running_kernel_is_no_pin(tmp_path: Path) -> None:
     """Something of the user's own stands first, or the settings win over ours."""
-    box = box_of(tmp_path).on("update-grub")
+    box = box_of(tmp_path)
+
+    def another(argv: Sequence[str], _env: Mapping[str, str]) -> Completed:
+        box.file(argv[-1], grub_cfg(NEW, OLD))
+        return Completed(tuple(argv), 0, "", "")
+
+    box.on("grub-mkconfig", do=another)
     with pytest.raises(grub.EntryMissing, match=r"begin with 6\.14"):
         trial.pin(box.host, OLD, NEW)
 
@@ -141,7 +150,7 @@ def test_armed_means_one_boot_of_the_new_kernel_with_its_watchers(tmp_path: Path
     assert (state.default_release(), state.env["next_entry"]) == (OLD, trial_menu.TRIAL)
     assert state.next_release() == NEW
     assert "OnBootSec=123s" in str(box.text(f"{trial_units.FOLDER}/{trial_units.TIMER}"))
-    last = [argv[0] for argv in box.commands if argv[0] in ("update-grub", "systemctl", "grub-reboot")]
+    last = [argv[0] for argv in box.commands if argv[0] in ("grub-mkconfig", "systemctl", "grub-reboot")]
     assert last[-1] == "grub-reboot", "nothing is left to do once the one-shot entry is set"
 
 
