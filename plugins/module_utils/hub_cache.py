@@ -89,6 +89,15 @@ def _whole(host: Host, folder: str) -> bool:
     return True
 
 
+def check_weights(repository: Repository) -> None:
+    """Refused where no download of it could ever be complete."""
+    if not any(file.path.endswith(WEIGHTS) and "/" not in file.path for file in repository.files):
+        raise Refused(
+            f"{repository.name} holds no weights ({', '.join(WEIGHTS)}) that the engine could load.",
+            "Check the checkpoint's name in models_wanted, or complete its folder.",
+        )
+
+
 def snapshot(host: Host, checkpoint: str) -> str | None:
     """The folder of the snapshot that counts, None where there is none."""
     base = place(checkpoint)
@@ -152,12 +161,22 @@ def service_identity() -> Iterator[None]:
 def fetch(host: Host, source: Source, repository: Repository, limits: Limits | None = None) -> None:
     """Bring a repository into the cache. Raises OutOfTime (call again), FetchError, Refused."""
     limits = limits or Limits()
-    partial = f"{place(repository.name)}/{PARTIAL}/{repository.commit}"
+    check_weights(repository)
+    begun = f"{place(repository.name)}/{PARTIAL}"
+    for commit in host.listdir(begun):
+        if commit != repository.commit:  # of an earlier state of the repository: nothing goes on with it
+            shutil.rmtree(host.path(f"{begun}/{commit}"))
+    partial = f"{begun}/{repository.commit}"
     for file in repository.files:
         target = host.path(f"{partial}/{file.path}")
         os.makedirs(os.path.dirname(target), exist_ok=True)
         if not os.path.exists(target):
             _one(host, source, repository, file, target, limits)
+    if not _whole(host, partial):
+        raise Refused(
+            f"{repository.name} is not complete: its {_INDEX[1:]} names parts that are not there.",
+            "Take another checkpoint, or complete its folder, then run the same command again.",
+        )
     settle(host, repository.name, repository.commit, partial)
 
 

@@ -82,6 +82,7 @@ def check(host: Host, wanted: Sequence[tuple[Wanted, str]], place: Store) -> dic
         if hub_cache.complete(host, checkpoint):
             continue
         repository = place.source.repository(checkpoint)
+        hub_cache.check_weights(repository)
         if not place.pending or token(host):
             place.source.check_access(repository)
         config = _config(place, repository)
