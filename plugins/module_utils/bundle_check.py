@@ -9,6 +9,7 @@ Runs as the user `nobody`: what only root can read would fail for the service to
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -73,6 +74,9 @@ def check(host: Host, tree: str, family: str) -> None:
         folder = tempfile.mkdtemp(prefix="lemonade-deploy-check-")
         try:
             problems = _judge(root, _probe(host, root, folder))
+        except OSError as error:
+            error.filename = error.filename or folder + "/"  # a write that fails does not say where
+            raise
         finally:
             shutil.rmtree(folder)
     if problems:
@@ -84,6 +88,8 @@ def check(host: Host, tree: str, family: str) -> None:
 
 def _remedy(problems: list[str]) -> str:
     """The usual cause of a compiler that lacks stdlib.h or crti.o is the host (lemonade#2749, #2750)."""
+    if any(os.strerror(code) in problem for problem in problems for code in (errno.ENOSPC, errno.EDQUOT)):
+        return f"Free some space in {tempfile.gettempdir()}, then run the same command again."
     if all("stdlib.h" in problem or "crti.o" in problem for problem in problems):
         return "The host lacks the C library's headers: keep libc6-dev in vllm_rocm_packages."
     return "Choose another release with vllm_rocm_release."

@@ -77,7 +77,11 @@ class Source:
                 size += len(chunk)
                 yield chunk
             for chunk in self._download(asset, size):
-                _write(stream.fileno(), chunk)
+                try:
+                    _write(stream.fileno(), chunk)
+                except OSError as error:
+                    error.filename = path  # a write that fails does not say where
+                    raise
                 digest.update(chunk)
                 yield chunk
         try:

@@ -63,12 +63,31 @@ def explained(host: Host, error: OSError, release: Release) -> Exception:
     """A full disk in the user's words and with numbers; other errors as they are."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return error
+    elsewhere = _elsewhere(host, error)
+    if elsewhere:
+        status = os.statvfs(elsewhere)
+        return Refused(
+            f"The disk of {elsewhere} filled up while release {release.tag} was laid down: {error}. "
+            f"{_mib(status.f_bavail * status.f_frsize)} and {status.f_favail:,} inodes are free there now.",
+            "The active bundle was not touched. Free some space there, then run the same command again.",
+        )
     free = disk.free_bytes(host, BUNDLE_ROOT)
     return Refused(
         f"The disk filled up while release {release.tag} was laid down: {error}. "
         f"{_mib(needed(release))} are needed below {BUNDLE_ROOT}, {_mib(free)} are free now.",
         "The active bundle was not touched. Free some space, then run the same command again.",
     )
+
+
+def _elsewhere(host: Host, error: OSError) -> str:
+    """The folder that the error speaks of, where that is not on the bundles' file system; else ""."""
+    if not isinstance(error.filename, str):
+        return ""
+    folder = os.path.dirname(error.filename) or "."
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder) or "."
+    bundles = host.path(disk.nearest(host, BUNDLE_ROOT))
+    return "" if os.stat(folder).st_dev == os.stat(bundles).st_dev else folder
 
 
 def erase(real: str) -> None:

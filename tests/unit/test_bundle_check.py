@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import sys
 import sysconfig
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from lemonade_deploy.domain import bundle_layout
+from lemonade_deploy.domain import bundle_check, bundle_layout
 from lemonade_deploy.domain.bundle_check import check
 from lemonade_deploy.domain.host import Host
 from lemonade_deploy.domain.module import Refused
@@ -133,6 +135,22 @@ def test_headers_that_the_host_lacks_have_a_remedy_of_their_own(tree: Path) -> N
     with pytest.raises(Refused) as refused:
         check(Host(), str(tree), "gfx1151")
     assert "keep libc6-dev in vllm_rocm_packages" in refused.value.remedy
+
+
+def test_a_full_disk_is_not_the_bundles_fault(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clang = tree / SITE / "_rocm_sdk_core/lib/llvm/bin/clang"
+    write(clang, "#!/bin/sh\necho 'unable to open output file: No space left on device' >&2\nexit 1\n", 0o755)
+    with pytest.raises(Refused) as refused:
+        check(Host(), str(tree), "gfx1151")
+    assert f"Free some space in {tempfile.gettempdir()}" in refused.value.remedy
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(bundle_check, "_probe", full)
+    with pytest.raises(OSError, match="No space") as raised:
+        check(Host(), str(tree), "gfx1151")
+    assert raised.value.filename.startswith(f"{tempfile.gettempdir()}/lemonade-deploy-check-")
 
 
 def test_a_launcher_that_fails(tree: Path) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from collections.abc import Iterator
@@ -10,10 +11,11 @@ from pathlib import Path
 
 import pytest
 from bundle_host import Box, serve_chunks
-from nasty import Nasty, bundle_members, publish, serving, tar_gz
+from nasty import POLICY, Nasty, bundle_members, publish, serving, tar_gz
 
-from lemonade_deploy.domain import bundle_space, tree_writer
+from lemonade_deploy.domain import bundle_fetch, bundle_space, tree_writer
 from lemonade_deploy.domain.bundle_sources import Place
+from lemonade_deploy.domain.host import Host
 from lemonade_deploy.domain.lock import Release
 from lemonade_deploy.domain.manifest import of_tree
 from lemonade_deploy.domain.module import Refused
@@ -106,3 +108,39 @@ def test_a_disk_that_is_full_beforehand_is_said_before_the_first_byte(box: Box, 
         box.run(new)
     assert server.requests == []
     assert_old_serves(box, old)
+
+
+@needs_root
+@pytest.mark.parametrize("place", ["", "host/tmp/"])
+def test_the_disk_that_is_named_is_the_one_that_is_full(
+    tmp_path: Path, box: Box, server: Nasty, place: str
+) -> None:
+    """The bundles' own, or another: where the static checks work, or downloads are kept."""
+    name = tmp_path / place / "gone" / "sitecustomize.py"
+
+    def check(_host: Host, _tree: str, _family: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(name))
+
+    old, new = releases(server)
+    box.run(old)
+    box.check = check
+    with pytest.raises(Refused, match="filled up") as refused:
+        box.run(new)
+    own = "needed below /opt/lemonade-deploy" in refused.value.found
+    assert own == bool(place)
+    assert (f"The disk of {tmp_path} filled up" in refused.value.found) != own
+    assert_old_serves(box, old)
+
+
+def test_a_download_that_cannot_be_kept_says_where(
+    tmp_path: Path, server: Nasty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    release = releases(server)[0]
+    monkeypatch.setattr(bundle_fetch, "_write", full)
+    source = bundle_fetch.Source(release, server.url, str(tmp_path), POLICY)
+    with pytest.raises(OSError, match="No space") as raised:
+        list(source.chunks())
+    assert raised.value.filename == str(tmp_path / release.assets[0].name)
