@@ -70,7 +70,8 @@ class PrivateApt:
 
     ``sources`` maps a path below /etc/apt (source or preference file) to its planned content,
     "" for a file that is to go; ``keys`` does so for keys, by path. ``skip_amd`` leaves AMD's
-    repositories out, for questions about kernels that a broken AMD repository must not spoil. Until
+    repositories out, for questions about kernels that a broken AMD repository must not spoil.
+    ``status`` is dpkg's status file as it will be (None: as it is). Until
     :meth:`update` the answers come from the host's own lists.
     """
 
@@ -81,11 +82,13 @@ class PrivateApt:
         sources: dict[str, str] | None = None,
         keys: dict[str, bytes] | None = None,
         skip_amd: bool = True,
+        status: str | None = None,
     ) -> None:
         self._host = host
         self._planned = sources or {}
         self._keys = keys or {}
         self._skip_amd = skip_amd
+        self._status = status
         self._folder = ""
 
     def __enter__(self) -> PrivateApt:
@@ -96,7 +99,11 @@ class PrivateApt:
         self._folder = self._host.unroot(self._real)
         for name in ("sources.list.d", "preferences.d", "cache/archives/partial", "lists/partial", "log"):
             os.makedirs(os.path.join(self._real, name))
-        self._trusted = self._copy_keys()
+        self._more = self._copy_keys()
+        if self._status is not None:
+            self._more += f'Dir::State::status "{self._folder}/status";\n'
+            with open(f"{self._real}/status", "w", encoding="utf-8", errors="surrogateescape") as stream:
+                stream.write(self._status)
         self._copy(apt_plan.SOURCE_LIST, apt_plan.SOURCE_PARTS, apt_plan.is_source_name)
         self._copy(apt_plan.PREFERENCES, apt_plan.PREFERENCE_PARTS, apt_plan.is_preference_name)
         self._configure(LISTS)
@@ -134,7 +141,7 @@ class PrivateApt:
 
     def _configure(self, lists: str) -> None:
         with open(os.path.join(self._real, "apt.conf"), "w", encoding="utf-8") as stream:
-            stream.write(_PRIVATE_CONF.format(self._folder, lists) + self._trusted)
+            stream.write(_PRIVATE_CONF.format(self._folder, lists) + self._more)
 
     def _run(self, program: str, *arguments: str, timeout: float = 600) -> Completed:
         argv = (program, "-c", f"{self._folder}/apt.conf", *arguments)
@@ -202,6 +209,10 @@ class PrivateApt:
     def simulate_install(self, packages: Sequence[str]) -> Simulation:
         """What installing would do; raises CommandFailed where apt finds no way."""
         return self._simulate("install", "--allow-downgrades", *packages)
+
+    def simulate_repair(self, packages: Sequence[str]) -> Simulation:
+        """What ending half-done work and unpacking *packages* anew would do; raises CommandFailed."""
+        return self._simulate("--fix-broken", "--reinstall", "install", *packages)
 
     def simulate_purge(self, packages: Sequence[str]) -> Simulation:
         """What purging would do; raises CommandFailed where apt finds no way."""

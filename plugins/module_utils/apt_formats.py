@@ -17,6 +17,7 @@ _ONE_LINE = re.compile(
     re.MULTILINE,
 )
 _FIELD = re.compile(r"^(?P<name>[A-Za-z][A-Za-z0-9-]*)[ \t]*:(?P<value>.*)$")
+_OPTION = re.compile(r'(?:[^\s"]|"[^"]*"?)+')
 _WORD = re.compile(r"\S+")
 # What apt's StringToBool takes for false; a word it does not know leaves a stanza enabled.
 _OFF = re.compile(r"no|false|without|off|disable|[+-]?0(?:x?0+)?", re.IGNORECASE | re.ASCII)
@@ -57,8 +58,9 @@ def _line_at(text: str, position: int) -> str:
 
 
 def _options(text: str) -> dict[str, str]:
-    pairs = (word.partition("=") for word in text.split())
-    return {name.rstrip("+-").lower(): value for name, _sign, value in pairs}
+    # A value may stand in quotes, with blanks in it (apt's ParseQuotedWord).
+    pairs = (word[0].partition("=") for word in _OPTION.finditer(text))
+    return {name.rstrip("+-").lower(): value.replace('"', "") for name, _sign, value in pairs}
 
 
 def parse_list(path: str, text: str) -> list[Entry]:

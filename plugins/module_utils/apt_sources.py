@@ -115,8 +115,9 @@ def duplicates(entries: Sequence[Entry]) -> list[Entry]:
         for other in seen:
             overlap = set(entry.architectures) & set(other.architectures)
             both = not entry.architectures or not other.architectures or overlap
-            if both and (entry.path, entry.line) != (other.path, other.line):
-                found.setdefault((other.path, other.line), other)
-                found.setdefault((entry.path, entry.line), entry)
+            # Types and suites of one stanza share a URI; two URIs may share a line.
+            if both and (entry.path, entry.start) != (other.path, other.start):
+                found.setdefault((other.path, other.start), other)
+                found.setdefault((entry.path, entry.start), entry)
         seen.append(entry)
     return list(found.values())

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from .host import Host
+from .scrub import addresses, scrub
 
 
 class Operation(Protocol):
@@ -118,16 +119,16 @@ class Change:
             "layer": self.layer,
             "object": self.object,
             "action": self.action,
-            "detail": self.detail,
+            "detail": addresses(self.detail),
         }
 
     def diff(self) -> dict[str, str] | None:
-        """This change in the form of Ansible's ``diff`` result, or None."""
+        """This change in the form of Ansible's ``diff`` result, or None. Secrets are left out."""
         if self.before is None and self.after is None:
             return None
         return {
-            "before": self.before or "",
-            "after": self.after or "",
+            "before": scrub(self.before or ""),
+            "after": scrub(self.after or ""),
             "before_header": self.object,
             "after_header": self.object,
         }

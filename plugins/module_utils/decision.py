@@ -76,11 +76,7 @@ def decide(
 
     Raises Refused: no supported GPU, an unknown state, no kernel to be had, a wish that cannot be met.
     """
-    if not driver_releases.known_form(wishes.repository_version):
-        raise Refused(
-            f"amdgpu_driver_repo_version {wishes.repository_version!r} is no repository version.",
-            f"Use numbers like {driver_releases.DEFAULT_VERSION}, or latest.",
-        )
+    driver_releases.demand_form(wishes.repository_version)
     serving = facts.supported[0] if facts.supported else None
     if serving is None or serving.family is None:
         raise no_gpu(facts)

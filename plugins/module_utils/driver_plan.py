@@ -77,8 +77,9 @@ def plan_intree(state: DriverState, firmware: Sequence[Change] = ()) -> list[Cha
     names = sorted(state.packages)
 
     def purge_all(host: Host) -> None:
+        firmware_files = driver_state.left_firmware(host)  # the packages' lists go with them
         driver_purge.purge(host, names)
-        driver_purge.sweep(host)
+        driver_purge.sweep(host, firmware_files)
 
     for number, name in enumerate(names):
         operations = (Call(purge_all),) if number == 0 else ()

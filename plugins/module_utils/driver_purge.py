@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Sequence
 
-from . import apt, dkms, dpkg, driver_state, initramfs, modprobe_conf
-from .host import CommandFailed, Host
+from . import apt, apt_refusal, dkms, dpkg, dpkg_world, driver_state, initramfs, modprobe_conf
+from .host import CommandFailed, Completed, Host
+from .refusal import Refused
 
 _FORCE = ("--force-remove-reinstreq", "--force-confold", "--force-confdef")
 
@@ -16,23 +18,73 @@ _FORCE = ("--force-remove-reinstreq", "--force-confold", "--force-confdef")
 def refusals(host: Host, packages: Sequence[str]) -> list[str]:
     """Packages outside the allow-list that purging *packages* would take along. Changes nothing.
 
-    Raises CommandFailed where neither apt nor dpkg sees a way to remove them.
+    Raises Refused where neither apt nor dpkg sees a way to remove them.
     """
     with apt.PrivateApt(host) as private:
         try:
             gone: Sequence[str] = private.simulate_purge(packages).remove
         except CommandFailed:
             # apt refuses to plan anything while some dependency is unmet; dpkg judges these alone.
-            host.run(["dpkg", "--no-act", *_FORCE, "--purge", *packages])
-            gone = packages
+            gone = dpkg_world.dependants(host, packages, driver_state.may_go)
+            done = host.run(["dpkg", "--no-act", *_FORCE, "--purge", *gone], check=False)
+            if done.rc != 0:
+                raise _unremovable(done, gone) from None
     return [name for name in gone if not driver_state.may_go(name)]
+
+
+def _unremovable(done: Completed, packages: Sequence[str]) -> Refused:
+    needed = list(dict.fromkeys(re.findall(r"^ (\S+ depends on \S+?)[.;]?$", done.stderr, re.MULTILINE)))
+    if needed:
+        return Refused(
+            f"{', '.join(packages)} cannot be purged: {'; '.join(needed)}",
+            "remove these packages by hand if nobody needs them, or use amdgpu_driver_policy: dkms",
+        )
+    return Refused(
+        f"{', '.join(packages)} cannot be purged: {CommandFailed(done)}",
+        "repair what dpkg names (`dpkg --audit`), then run again",
+    )
+
+
+def demand(host: Host, state: driver_state.DriverState) -> None:
+    """Refuse, before a change, a purge or a repair of dpkg that could not be done. Raises Refused."""
+    names = sorted(state.packages)
+    foreign = refusals(host, names) if names else []
+    if foreign:
+        raise Refused(
+            f"purging {', '.join(names)} would also remove {', '.join(foreign)}",
+            "remove these packages by hand if nobody needs them, or use amdgpu_driver_policy: dkms",
+        )
+    if state.unfinished:
+        _foresee_repair(host, state)
+
+
+def _foresee_repair(host: Host, state: driver_state.DriverState) -> None:
+    """What :func:`finish_dpkg` will ask of apt once AMD's packages are gone."""
+    known = dpkg.packages(host)
+    broken = [name for name in state.unfinished if _cut(known[name])]
+    if not broken:
+        return  # dpkg itself can end these
+    status = dpkg_world.after(host, gone=driver_state.may_go if state.packages else lambda _name: False)
+    doing = f"repairing {', '.join(broken)}, which dpkg left half-installed,"
+    with apt.PrivateApt(host, status=status) as private:
+        try:
+            removed = private.simulate_repair(broken).remove
+        except CommandFailed as error:
+            raise apt_refusal.explain(error, doing, broken) from error
+    if removed:
+        raise Refused(f"{doing} would remove {', '.join(removed)}", "see `apt-get -s --fix-broken install`")
+
+
+def _cut(package: dpkg.Package) -> bool:
+    """Whether it was cut while unpacking, so that only unpacking it anew helps."""
+    return package.reinstall or package.state == "half-installed"
 
 
 def repair_trees(host: Host) -> None:
     """Remove versions of the DKMS tree that no dkms command can work on (source or dkms.conf gone)."""
     for version in dkms.read_versions(host):
         if version.broken:
-            shutil.rmtree(host.path(version.path))
+            _remove(host, version.path)
 
 
 def finish_dpkg(host: Host) -> None:
@@ -48,7 +100,7 @@ def finish_dpkg(host: Host) -> None:
         left = dpkg.unfinished(dpkg.packages(host))
         if not left:
             return
-        broken = [package.name for package in left if package.reinstall or package.state == "half-installed"]
+        broken = [package.name for package in left if _cut(package)]
         if not broken and done.rc != 0:
             raise CommandFailed(done)
         apt.apt_get(host, "--fix-broken", "--reinstall", "install", *broken, path=path)
@@ -68,6 +120,8 @@ def purge(host: Host, packages: Sequence[str]) -> None:
             pass  # the next two ways are for exactly this; the last one's failure is told
         apt.wait_for_locks(host)
         environment = {"PATH": path} if path else {}
+        # apt would have taken along what depends on them.
+        packages = dpkg_world.dependants(host, packages, driver_state.may_go)
         left = _known(host, packages)
         if host.run(["dpkg", *_FORCE, "--purge", *left], check=False, env=environment).rc != 0:
             left = _known(host, packages)
@@ -89,11 +143,15 @@ def _silence(host: Host, packages: Sequence[str]) -> None:
                 host.write(path, "#!/bin/sh\nexit 0\n", 0o755)
 
 
-def sweep(host: Host) -> None:
-    """Remove exactly what AMD's scripts leave behind, and tell depmod. Raises CommandFailed, OSError."""
+def sweep(host: Host, firmware: Sequence[str] = ()) -> None:
+    """Remove exactly what AMD's scripts leave behind, and tell depmod. Raises CommandFailed, OSError.
+
+    *firmware*: files that AMD's packages owned before they went.
+    """
     lift_blacklist(host)
-    for path in (driver_state.HOOK, *driver_state.left_firmware(host)):
+    for path in (driver_state.HOOK, *firmware, *driver_state.left_firmware(host)):
         _remove(host, path)
+    _remove_if_empty(host, driver_state.FIRMWARE)
     modules = driver_state.driver_modules(host)
     for path in modules:
         _remove(host, path)
@@ -139,7 +197,7 @@ def restore_originals(host: Host) -> list[str]:
 
 def lift_blacklist(host: Host) -> None:
     """Take the line ``blacklist amdgpu`` out of AMD's file; the file goes where nothing is left."""
-    text = host.read(driver_state.BLACKLIST)
+    text = host.text(driver_state.BLACKLIST)
     if text is None:
         return
     rest = modprobe_conf.without_blacklist(text)
@@ -160,5 +218,10 @@ def _remove(host: Host, path: str) -> None:
 
 
 def _remove_if_empty(host: Host, path: str) -> None:
-    if host.is_dir(path) and not host.listdir(path):
-        os.rmdir(host.path(path))
+    real = host.path(path)
+    if not host.is_dir(path) or host.listdir(path):
+        return
+    if os.path.islink(real):
+        os.unlink(real)  # what it leads to is the owner's (another disk, for example)
+    else:
+        os.rmdir(real)

@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from .refusal import Refused
+
 # The first release whose DKMS carries the CWSR fix (kernel base 6.19), and this kit's minimum.
 DEFAULT_VERSION = "31.20"
 LATEST = "latest"
@@ -63,7 +65,16 @@ def key(version: str) -> tuple[int, ...]:
 
 def known_form(version: str) -> bool:
     """Whether a text can be a repository version: numbers with dots, or ``latest``."""
-    return version == LATEST or re.fullmatch(r"\d+(\.\d+)*", version) is not None
+    return version == LATEST or re.fullmatch(r"[0-9]+(\.[0-9]+)*", version) is not None
+
+
+def demand_form(version: str) -> None:
+    """Refuse what is no repository version (amdgpu_driver_repo_version). Raises Refused."""
+    if not known_form(version):
+        raise Refused(
+            f"amdgpu_driver_repo_version {version!r} is no repository version.",
+            f"Use numbers like {DEFAULT_VERSION}, or latest.",
+        )
 
 
 def satisfies(version: str, wanted: str, exact: bool = False) -> bool:

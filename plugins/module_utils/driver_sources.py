@@ -181,7 +181,9 @@ def _new_source(host: Host, request: Request) -> str:
     key = _fetch_key(host, [KEY_URL], request.fingerprint)
     if key[:1] != b"-":
         raise Refused(f"{KEY_URL} answers with a key that is no text", "add AMD's source by hand")
-    lines = key.decode("ascii", "strict").strip().splitlines()
+    if not key.isascii():
+        raise Refused(f"{KEY_URL} answers with a key that is no plain text", "add AMD's source by hand")
+    lines = key.decode("ascii").strip().splitlines()
     indented = "\n".join(f" {line}" if line.strip() else " ." for line in lines)
     return (
         "# Managed by lemonade-deploy (role amdgpu_driver)\n"

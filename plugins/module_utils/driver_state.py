@@ -88,18 +88,25 @@ def driver_modules(host: Host) -> list[str]:
 
 
 def left_firmware(host: Host) -> list[str]:
-    """Paths of the firmware shadow that may go: the folder, or its files where another package owns some."""
+    """Files of the firmware shadow that AMD's packages own, and no other: they may go.
+
+    What no package owns was put there by somebody (a fixed MES firmware, for example) and stays;
+    the finding firmware-shadow tells of it.
+    """
     names = host.listdir(FIRMWARE)
-    if not host.exists(FIRMWARE):
-        return []
+    owned: set[str] = set()
     foreign: set[str] = set()
     for listing in host.glob(f"{dpkg.INFO}/*.list") if names else []:
         package = listing.rsplit("/", 1)[1].removesuffix(".list").partition(":")[0]
         text = host.read(listing) or ""
-        if f"{FIRMWARE}/" in text and not _PURGED.fullmatch(package):
+        if f"{FIRMWARE}/" in text:
             # /lib is /usr/lib: a package may name either.
-            foreign |= {line.rsplit("/", 1)[1] for line in text.splitlines() if f"{FIRMWARE}/" in line}
-    return [f"{FIRMWARE}/{name}" for name in names if name not in foreign] if foreign else [FIRMWARE]
+            listed = {line.rsplit("/", 1)[1] for line in text.splitlines() if f"{FIRMWARE}/" in line}
+            if _PURGED.fullmatch(package):
+                owned |= listed
+            else:
+                foreign |= listed
+    return [f"{FIRMWARE}/{name}" for name in names if name in owned - foreign]
 
 
 def read(host: Host) -> DriverState:
@@ -107,7 +114,7 @@ def read(host: Host) -> DriverState:
     installed = dpkg.packages(host)
     own = {name: item for name, item in installed.items() if _PURGED.fullmatch(name) and item.known}
     others = tuple(item.name for item in dpkg.unfinished(installed) if item.name not in own)
-    blacklist = host.read(BLACKLIST)
+    blacklist = host.text(BLACKLIST)
     if blacklist is not None and without_blacklist(blacklist) == blacklist:
         blacklist = None
     return DriverState(

@@ -40,6 +40,7 @@ def make_wish(host: Host, state: DriverState, request: Request) -> DkmsWish:
         )
     if not request.version:
         return _as_installed(state)
+    driver_releases.demand_form(request.version)
     sources = driver_sources.plan(host, request)
     found = None if sources.texts else _installed(state, request)
     if found is None:
@@ -160,7 +161,8 @@ def switch(host: Host, wish: DkmsWish) -> None:
     kept = [_Kept.of(host, path) for path in contents]
     for path, content in contents.items():
         if content is not None:
-            host.write(path, content)
+            # A source keeps its mode, as it may hold a password; a key is for the user _apt to read.
+            host.write(path, content, None if path in sources.texts else 0o644)
         elif host.exists(path):
             os.unlink(host.path(path))
     errors = [line for line in apt.update(host) if _names_driver(line)] or _loses(host, wish)

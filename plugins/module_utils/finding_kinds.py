@@ -258,7 +258,7 @@ KINDS = (
         "firmware-shadow",
         WARNING,
         "/lib/firmware/updates/amdgpu outranks the distribution's firmware and no DKMS package owns it.",
-        f"{_PLAY}: the driver layer removes what AMD's scripts leave.",
+        "If nobody put it there on purpose: `rm -r` it, `update-initramfs -u -k all`, reboot.",
     ),
     Kind(
         "secure-boot-unsigned-kernel",

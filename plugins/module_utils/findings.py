@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from .finding_kinds import ERROR, INFO, KINDS, WARNING, Kind
+from .scrub import addresses
 
 __all__ = ["ERROR", "INFO", "REGISTRY", "WARNING", "Finding", "Kind", "finding", "printable"]
-
-_CREDENTIALS = re.compile(r"(\w://)[^/\s@]+@")
 
 
 class Finding(NamedTuple):
@@ -47,4 +45,4 @@ def finding(
 def printable(text: str) -> str:
     """*text* for people and reports: bytes that were no UTF-8 as escapes, passwords in URIs left out."""
     shown = text.encode("utf-8", "backslashreplace").decode("utf-8")
-    return _CREDENTIALS.sub(r"\1***@", shown)
+    return addresses(shown)

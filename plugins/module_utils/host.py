@@ -7,9 +7,11 @@ Everything the domain reads goes through :class:`Host`, so a fixture tree under
 
 from __future__ import annotations
 
+import errno
 import glob as _glob
 import os
 import re
+import stat
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -46,6 +48,14 @@ class CommandFailed(Exception):
         self.done = done
         tail = "\n".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-12:])
         super().__init__(f"`{' '.join(done.argv)}` ended with code {done.rc}: {tail}")
+
+
+_MOST_LINKS = 40  # as the kernel's
+
+
+def _ours(real: str) -> bool:
+    """Whether root (or who runs this) owns a file, link or folder."""
+    return os.lstat(real).st_uid in (0, os.geteuid())
 
 
 Runner = Callable[[Sequence[str], Mapping[str, str], "str | None", "float | None"], Completed]
@@ -105,6 +115,11 @@ class Host:
         except OSError:
             return None
 
+    def text(self, path: str) -> str | None:
+        """Text of a file with its line ends as they are, for what is written back; None as :meth:`read`."""
+        data = self.read_bytes(path)
+        return None if data is None else data.decode("utf-8", "surrogateescape")
+
     def value(self, path: str) -> str | None:
         """A one-value file (sysfs, procfs) without its newline, or None."""
         text = self.read(path)
@@ -161,16 +176,35 @@ class Host:
         pairs = re.findall(r'^([A-Z_0-9]+)=("?)(.*?)\2\s*$', text, re.MULTILINE)
         return {key: value for key, _quote, value in pairs}
 
+    def _target(self, path: str) -> str:
+        """The file to open for writing *path*, trusted links resolved. Raises OSError (a loop)."""
+        for _hop in range(_MOST_LINKS):
+            real = self.path(path)
+            if not (os.path.islink(real) and _ours(real) and _ours(os.path.dirname(real))):
+                return real
+            path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(real)))
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+
     def write(
         self,
         path: str,
         content: str | bytes,
-        mode: int = 0o644,
+        mode: int | None = None,
         owner: tuple[int, int] | None = None,
     ) -> None:
-        """Replace a file atomically (temporary file, fsync, rename); makes its folder."""
+        """Replace a file atomically (temporary file, fsync, rename); makes its folder.
+
+        Without *mode* a file that is there keeps its mode and owner (it may hold a secret), a new one
+        gets 0644. A link of root's in a folder of root's is followed; any other one is replaced, as
+        whoever made it must not choose what is written.
+        """
         data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
-        real = self.path(path)
+        real = self._target(path)
+        if mode is None:
+            mode = 0o644
+            if os.path.isfile(real) and not os.path.islink(real):
+                status = os.stat(real)
+                mode, owner = stat.S_IMODE(status.st_mode), owner or (status.st_uid, status.st_gid)
         os.makedirs(os.path.dirname(real), exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=os.path.dirname(real), prefix=".lemonade-deploy-")
         try:

@@ -9,15 +9,17 @@ initramfs was rebuilt): a plug pulled before that boots the old kernel. See modu
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from . import (
     amdgpu_module,
     apt,
+    apt_refusal,
     boot_gate,
     disk,
     dpkg,
+    dpkg_world,
     grub,
     initramfs,
     kernel_hold,
@@ -27,7 +29,7 @@ from . import (
 )
 from .activation import Due, marked
 from .change import Call, Change, WriteFile
-from .host import Host
+from .host import CommandFailed, Host
 from .kernel_choice import AptSource, Deb
 from .module import Refused
 
@@ -229,25 +231,51 @@ def _size(host: Host, path: str) -> int:
         return 0
 
 
-def simulate(host: Host, wish: KernelWish, missing: Sequence[str], held: bool = False) -> None:
+def installed(host: Host) -> list[str]:
+    """Names of the packages that dpkg has installed and finished."""
+    return [name for name, package in dpkg.packages(host).items() if package.state == "installed"]
+
+
+def simulate(
+    host: Host,
+    wish: KernelWish,
+    missing: Sequence[str],
+    held: kernel_hold.Hold | None = None,
+    *,
+    gone: Callable[[str], bool] | None = None,
+    repaired: bool = False,
+) -> None:
     """Ask apt, on fresh private lists, that the packages exist and remove nothing. Raises Refused.
 
-    *held*: we hold metapackages ourselves.
+    *held*: what we hold ourselves is released before the installation, and held again after it.
+    *gone*: packages that an earlier layer will have taken away; *repaired*: it will have seen to what
+    dpkg left half-way.
     """
+    status = None
+    if held is not None or gone is not None or repaired:
+        status = dpkg_world.after(
+            host,
+            gone=gone or (lambda _name: False),
+            released=held.packages if held is not None else (),
+            finished=repaired,
+        )
     if wish.debs:
-        mainline_install.simulate(host, wish.debs)
+        mainline_install.simulate(host, wish.debs, status)
         return
     packages = [*wish.packages, *missing]
     planned = {wish.apt_source.path: wish.apt_source.content} if wish.apt_source else None
-    with apt.PrivateApt(host, sources=planned) as private:
+    with apt.PrivateApt(host, sources=planned, status=status) as private:
         errors = private.update()
         unknown = sorted(set(packages) - set(private.candidates(packages)))
         if unknown:
             told = f": {'; '.join(errors)}" if errors else ""
             raise Refused(f"apt has no {', '.join(unknown)}{told}", "check the host's apt sources")
-        # What we hold ourselves is released before the installation, and held again after it.
-        ours = ["--allow-change-held-packages"] if held else []
-        removed = private.simulate_install([*ours, *wish.options, *packages]).remove
+        broken = ["--fix-broken"] if repaired else []
+        try:
+            removed = private.simulate_install([*broken, *wish.options, *packages]).remove
+        except CommandFailed as error:
+            doing = f"installing {', '.join(packages)}"
+            raise apt_refusal.explain(error, doing, packages, ", or set kernel_source: keep") from error
     if removed:
         raise Refused(
             f"installing {', '.join(packages)} would remove {', '.join(removed)}",

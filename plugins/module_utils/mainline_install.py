@@ -36,11 +36,14 @@ def demand_room(host: Host, debs: Sequence[Deb]) -> None:
         )
 
 
-def simulate(host: Host, debs: Sequence[Deb]) -> None:
-    """Ask apt, on fresh private lists, whether the packages can be installed. Raises Refused, OSError."""
+def simulate(host: Host, debs: Sequence[Deb], status: str | None = None) -> None:
+    """Ask apt, on fresh private lists, whether the packages can be installed. Raises Refused, OSError.
+
+    *status*: dpkg's status file as it will be then.
+    """
     demand_bootable(host, secure_boot.enabled(host))
     demand_room(host, debs)
-    with apt.PrivateApt(host) as private:
+    with apt.PrivateApt(host, status=status) as private:
         private.update()
         try:
             simulation, _sized = mainline_debs.simulate(host, debs, private)

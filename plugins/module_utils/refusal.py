@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from .scrub import addresses
+
 
 class Refused(Exception):
     """The host is in a state that must not be touched: says what was found.
@@ -33,7 +35,8 @@ class AnsibleModuleLike(Protocol):
 
 
 def fail(module: AnsibleModuleLike, layer: str, message: str, remedy: str = "", **extra: Any) -> None:
-    """fail_json in the shape that the controller reads (``failure``)."""
+    """fail_json in the shape that the controller reads (``failure``), without passwords in addresses."""
+    message, remedy = addresses(message), addresses(remedy)
     module.fail_json(
         msg=f"{message} {remedy}".strip(),
         failure={"layer": layer, "message": message, "remedy": remedy},

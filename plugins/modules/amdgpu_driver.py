@@ -145,7 +145,6 @@ class Driver:
         return changes
 
     def _intree(self, state: driver_state.DriverState) -> tuple[Due, list[Change]]:
-        names = sorted(state.packages)
         running = self.host.running_kernel()
         kernel = self.parameters["kernel"] or running
         # Another kernel is only to be installed, a half-way one repaired: role activate looks at both.
@@ -154,12 +153,7 @@ class Driver:
                 f"kernel {kernel} has no amdgpu module of its own",
                 f"run `apt-get install --reinstall linux-modules-extra-{kernel}` (or linux-modules-{kernel})",
             )
-        foreign = driver_purge.refusals(self.host, names) if names else []
-        if foreign:
-            raise Refused(
-                f"purging {', '.join(names)} would also remove {', '.join(foreign)}",
-                "remove these packages by hand if nobody needs them, or use amdgpu_driver_policy: dkms",
-            )
+        driver_purge.demand(self.host, state)
         # AMD's own firmware package, or what is left of it, is what the GPU may run with now.
         firmware = driver_firmware.plan(self.host, driver_plan.LAYER, kernel) if state.residue else []
         return driver_plan.intree_due(state), driver_plan.plan_intree(state, firmware)

@@ -199,7 +199,7 @@ class Kernel:
             self.due = kernel_plan.due(state, self.wish)
             if any(change.object == "kernel" for change in changes):
                 kernel_plan.demand_space(self.host)
-                kernel_plan.simulate(self.host, self.wish, state.missing, state.held is not None)
+                kernel_plan.simulate(self.host, self.wish, state.missing, state.held)
         return changes
 
 

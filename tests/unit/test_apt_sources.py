@@ -191,3 +191,28 @@ def test_suites() -> None:
     assert apt_sources.expected_suite("ubuntu", "24.04") == "noble"
     assert apt_sources.expected_suite("debian", "13") == "noble"
     assert apt_sources.expected_suite("fedora", "43") is None
+
+
+def test_two_uris_in_one_line_are_named_twice() -> None:
+    base = "https://repo.radeon.com/amdgpu/{}/ubuntu"
+    uris = f"{base.format('30.30')} {base.format('31.20')}"
+    text = f"Types: deb deb-src\nURIs: {uris}\nSuites: noble\nComponents: main\n"
+    drivers = apt_sources.active(apt_sources.driver_entries({"/etc/apt/sources.list.d/a.sources": text}))
+    assert {entry.uri for entry in apt_sources.duplicates(drivers)} == set(uris.split())
+    one = text.replace(uris, base.format("31.20"))
+    drivers = apt_sources.active(apt_sources.driver_entries({"/etc/apt/sources.list.d/a.sources": one}))
+    assert apt_sources.duplicates(drivers) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ('arch=amd64 signed-by="/etc/apt/keyrings/rocm.gpg"', "/etc/apt/keyrings/rocm.gpg"),
+        ('signed-by="/etc/apt/my keys/rocm.gpg" arch=amd64', "/etc/apt/my keys/rocm.gpg"),
+        ("signed-by=/a.gpg arch=amd64", "/a.gpg"),
+        ('arch=amd64 signed-by="/a.gpg', "/a.gpg"),
+    ],
+)
+def test_quotes_around_an_option_are_no_part_of_it(options: str, key: str) -> None:
+    (entry,) = apt_formats.parse_list("/x.list", f"deb [{options}] https://repo.radeon.com/x noble main\n")
+    assert (entry.signed_by, entry.architectures) == (key, ("amd64",))

@@ -20,6 +20,7 @@ from lemonade_deploy.domain import (
 )
 from lemonade_deploy.domain.change import apply_all
 from lemonade_deploy.domain.host import CommandFailed, Completed
+from lemonade_deploy.domain.refusal import Refused
 
 OK = "install ok installed"
 NEW = "1:6.19.0.31200000-2400000.24.04"
@@ -104,7 +105,7 @@ def test_where_apt_cannot_plan_dpkg_is_asked(tmp_path: Path) -> None:
     assert driver_purge.refusals(box.host, ["amdgpu-dkms"]) == []
     assert any("--no-act" in argv for argv in box.ran("dpkg"))
     box.on("dpkg", "--no-act", rc=1, stderr="dependency problems")
-    with pytest.raises(CommandFailed, match="dependency"):
+    with pytest.raises(Refused, match="dependency"):
         driver_purge.refusals(box.host, ["amdgpu-dkms"])
 
 
@@ -172,6 +173,7 @@ def test_left_overs_of_packages_that_are_gone_are_removed_one_by_one(tmp_path: P
         "in-tree", GOOD_KERNEL
     )
     box.dkms(built=[GOOD_KERNEL]).dpkg({}).file(driver_state.HOOK).file(f"{driver_state.FIRMWARE}/x.bin")
+    box.file("/var/lib/dpkg/info/amdgpu-dkms-firmware.list", f"{driver_state.FIRMWARE}/x.bin\n")
     box.file(paths.APT_PIN, driver_plan.PIN_AWAY)
     changes = driver_plan.plan_intree(driver_state.read(box.host))
     assert [action for _name, action in names(changes)] == ["remove"] * 4

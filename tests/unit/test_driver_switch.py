@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from amd_repository import (
     FINGERPRINT,
+    KEY,
+    KEY_FILE,
     LIST,
     NEW,
     NEW_FIRMWARE,
@@ -182,3 +184,52 @@ def test_a_new_module_version_asks_for_a_reboot(tmp_path: Path) -> None:
     state = driver_state.read(box.host)
     wish = driver_switch.make_wish(box.host, state, request())
     assert driver_plan.dkms_due(state, wish).reboot == ("amdgpu 6.16.13 is loaded, 6.19.0 is wanted",)
+
+
+def test_a_source_keeps_its_mode_and_its_link_and_a_key_can_be_read(tmp_path: Path) -> None:
+    box = box_of(tmp_path)
+    text = str(box.text(LIST))
+    box.file("/etc/site/amd.list", text).remove(LIST).link(LIST, "../../site/amd.list")
+    real = tmp_path / "etc/site/amd.list"
+    real.chmod(0o600)
+    box.file(KEY_FILE, b"").serve(SERVED)
+    (tmp_path / KEY_FILE.lstrip("/")).chmod(0o600)
+    apply_all(planned(box)[1], box.host)
+    assert "amdgpu/31.20/ubuntu" in real.read_text() and real.stat().st_mode & 0o7777 == 0o600
+    assert box.host.readlink(LIST) == "../../site/amd.list"
+    assert (tmp_path / KEY_FILE.lstrip("/")).stat().st_mode & 0o7777 == 0o644, "apt reads it as _apt"
+
+
+@pytest.mark.parametrize("version", ["31.2x", "v31.20", "31..20", "٣١.20"])
+def test_a_version_that_is_none_is_refused_by_the_layer_itself(tmp_path: Path, version: str) -> None:
+    with pytest.raises(Refused, match="amdgpu_driver_repo_version"):
+        planned(box_of(tmp_path), request(version))
+
+
+def test_a_key_with_other_letters_is_refused(tmp_path: Path) -> None:
+    key = KEY.replace(b"-----\n", "-----\nComment: Müller\n".encode(), 1)
+    box = box_of(tmp_path).remove(LIST)
+    box.serve({**SERVED, driver_sources.KEY_URL: key})
+    with pytest.raises(Refused, match="no plain text"):
+        planned(box)
+
+
+@pytest.mark.parametrize(
+    ("gone", "left"),
+    [("", ["admins.bin"]), ("site", ["admins.bin", "amds.bin"])],
+)
+def test_only_firmware_of_amds_packages_goes(tmp_path: Path, gone: str, left: list[str]) -> None:
+    box = (
+        dirty(tmp_path).file(f"{driver_state.FIRMWARE}/admins.bin").file(f"{driver_state.FIRMWARE}/amds.bin")
+    )
+    listing = f"/var/lib/dpkg/info/{gone or 'amdgpu-dkms-firmware'}.list"
+    box.file(listing, f"/usr{driver_state.FIRMWARE}/amds.bin\n")
+
+    def purged(_argv: Sequence[str], _env: Mapping[str, str]) -> None:
+        box.dpkg({}).remove(listing)
+
+    box.on("apt-get", "purge", do=purged)
+    apply_all(driver_plan.plan_intree(driver_state.read(box.host)), box.host)
+    assert box.host.listdir(driver_state.FIRMWARE) == left
+    state = driver_state.read(box.host)
+    assert not state.firmware and driver_plan.plan_intree(state) == []
