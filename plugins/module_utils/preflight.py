@@ -20,6 +20,7 @@ from .refusal import Refused
 
 # What is asked only where a kernel is needed: candidates, and what apt complained about.
 Ask = Callable[[Facts, Wishes], "tuple[list[KernelCandidate], list[str]]"]
+Foresee = Callable[[Decision], None]  # raises Refused
 
 
 class Report(NamedTuple):
@@ -95,22 +96,42 @@ def _unless_signed(host: Host, found: list[Finding]) -> list[Finding]:
     return found if kernel_signing.lacks(host) else [item for item in found if item not in unsigned]
 
 
+def foresee_kernel(host: Host, menu: bool) -> Foresee:
+    """Ask what would stop the kernel layer; *menu*: also whether GRUB's menu can be made (costs seconds)."""
+
+    def foresee(decision: Decision) -> None:
+        from . import kernel_foresight  # only where a kernel is to come: imports cost time
+
+        kernel_foresight.demand(host, decision, menu=menu)
+
+    return foresee
+
+
 def look(
-    host: Host, facts: Facts, wishes: Wishes, ask: Ask, min_gib: int, unqualified: Sequence[str] = ()
+    host: Host,
+    facts: Facts,
+    wishes: Wishes,
+    ask: Ask,
+    min_gib: int,
+    unqualified: Sequence[str] = (),
+    foresee: Foresee | None = None,
 ) -> Report:
     """Decide and collect the findings. *min_gib*: free space wanted for a bundle that is not yet there.
 
-    *unqualified*: release tags of which the lock says so.
+    *unqualified*: release tags of which the lock says so. *foresee* refuses a kernel that the host
+    could not take, before any layer changes it (None: only its boot loader is looked at).
     """
     decision: Decision | None = None
     refusal: Refused | None = None
     try:
         decision = _decide(facts, wishes, ask)
         if decision.kernel.action == "install":
-            from . import boot_loader
+            if foresee is not None:
+                foresee(decision)
+            else:
+                from . import boot_loader
 
-            # Before any layer changes the host: a kernel could not be tried on it.
-            boot_loader.demand(host)
+                boot_loader.demand(host)
     except Refused as refused:
         refusal = refused
     tag = decision.release.tag if decision else ""

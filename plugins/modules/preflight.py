@@ -170,6 +170,7 @@ from ansible_collections.lemonade.deploy.plugins.module_utils.kernel_choice impo
 from ansible_collections.lemonade.deploy.plugins.module_utils.preflight import (
     Report,
     ask_apt,
+    foresee_kernel,
     look,
     stop_reason,
 )
@@ -234,7 +235,7 @@ def wishes(params: dict[str, object]) -> Wishes:
     )
 
 
-def examine(host: Host, params: dict[str, Any]) -> Report:
+def examine(host: Host, params: dict[str, Any], check_mode: bool = False) -> Report:
     """Facts, decision and findings of *host*."""
     facts = read_facts(
         host,
@@ -248,6 +249,8 @@ def examine(host: Host, params: dict[str, Any]) -> Report:
         ask_apt(host),
         int(str(params["min_disk_gib"])),
         unqualified=params["unqualified"],
+        # The scripts of grub-mkconfig are the host's own: they run only where they are about to anyway.
+        foresee=foresee_kernel(host, menu=not (check_mode or params["doctor"])),
     )
 
 
@@ -277,7 +280,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=arguments(), supports_check_mode=True)
     host = Host()
     try:
-        report = examine(host, module.params)
+        report = examine(host, module.params, module.check_mode)
     except (CommandFailed, OSError, ValueError) as error:
         fail(module, LAYER, str(error))
         return
