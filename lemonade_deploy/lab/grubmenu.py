@@ -87,6 +87,8 @@ class Grub:
         """The entry that boots without a key press; Stuck where none can."""
         if not self.menu:
             raise Stuck("GRUB's menu is empty")
+        if self.variables.get("timeout", "0").startswith("-"):
+            raise Stuck(f"timeout={self.variables['timeout']}: GRUB waits at its menu for a key")
         tries = [self.find(self.variables.get("default", ""))]
         fallback = self.variables.get("fallback", "").split()
         tries += [
@@ -181,6 +183,11 @@ class Grub:
             name, equals, value = argument.partition("=")
             if equals:
                 self.variables[name] = value
+        return True
+
+    def _do_unset(self, arguments: list[str]) -> bool:
+        for name in arguments:
+            self.variables.pop(name, None)
         return True
 
     def _do_load_env(self, _arguments: list[str]) -> bool:

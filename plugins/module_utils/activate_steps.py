@@ -234,7 +234,8 @@ def confirm(host: Host, due: Due, wish: ProofWish) -> list[Change]:
                     f"kernel {due.kernel} runs and is as wanted, but not from its trial entry "
                     f"({trial_menu.CMDLINE} has no {trial_menu.MARK}): something else made GRUB boot it",
                     f"see what sets `default` in {grub.GRUB_CFG} and {grub_script.CUSTOM}; if you chose it "
-                    f"at the menu: `grub-set-default '{grub.entry_of(state.menu, due.kernel)}'`, then run again",
+                    f"at the menu: `grub-set-default '{grub.entry_of(state.menu, due.kernel)}'`, then run "
+                    "again",
                 )
             done.append(Change(activation.LAYER, "grub default", "promote", due.kernel))
         trial.promote(host, due.kernel)

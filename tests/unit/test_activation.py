@@ -89,7 +89,9 @@ def test_the_marker_survives_and_its_reasons_end_with_the_boot(tmp_path: Path) -
     assert not activation.load(box.host)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"reboot": 3}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"reboot": 3}', '{"tries": null}', '{"tries": [1]}', '{"tries": 1e400}']
+)
 def test_a_marker_that_cannot_be_read_means_a_rebuild(tmp_path: Path, text: str) -> None:
     box = boot(Box(tmp_path).file(paths.ACTIVATION_DUE, text), 1)
     assert activation.load(box.host) == Due(initramfs=True)

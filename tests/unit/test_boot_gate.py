@@ -293,3 +293,54 @@ def test_no_cut_of_a_plain_image_passes_as_whole(tmp_path_factory: pytest.TempPa
 )
 def test_names_of_modules(path: str, name: str) -> None:
     assert kernel_modules.name_of(path) == name
+
+
+# -- what hides the hardware -----------------------------------------------------------------------
+
+
+def test_nvme_with_native_multipath_is_driven_by_its_controllers(tmp_path: Path) -> None:
+    """The disk is in a virtual subsystem, whose controllers are links beside it."""
+    box = box_of(tmp_path)
+    folder = "/sys/devices/virtual/nvme-subsystem/nvme-subsys0"
+    box.file(f"{folder}/nvme0n1/nvme0n1p2/partition", "2\n")
+    box.link(f"{folder}/nvme0", real(box, f"{DISK}/nvme/nvme0"))
+    box.remove("/sys/dev/block/259:2").link("/sys/dev/block/259:2", real(box, f"{folder}/nvme0n1/nvme0n1p2"))
+    assert boot_gate.needs(box.host).root == ("ext4", "nvme")
+    modules(box, NEW, MODULES[0], MODULES[2])
+    assert "has no nvme, which the root" in refusal(box).found
+
+
+@pytest.mark.parametrize(
+    ("uuid", "module"),
+    [
+        ("CRYPT-LUKS2-ab-root", "dm_crypt"),
+        ("CRYPT-PLAIN-x", "dm_crypt"),
+        ("CRYPT-VERITY-x", "dm_verity"),
+        ("mpath-360", "dm_multipath"),
+        ("LVM-ab", None),
+    ],
+)
+def test_the_device_mappers_targets_are_modules_of_their_own(
+    tmp_path: Path, uuid: str, module: str | None
+) -> None:
+    box = box_of(tmp_path)
+    node = "/sys/devices/virtual/block/dm-0"
+    box.file(f"{node}/dm/uuid", uuid + "\n").remove("/sys/dev/block/259:2")
+    box.link("/sys/dev/block/259:2", real(box, node))
+    box.link(f"{node}/slaves/nvme0n1p2", real(box, f"{DISK}/nvme/nvme0/nvme0n1/nvme0n1p2"))
+    named = ("ext4", "dm_mod") + ((module,) if module else ()) + ("nvme",)
+    assert boot_gate.needs(box.host).root == named
+
+
+def test_beneath_a_tunnel_the_card_that_carries_it_counts(tmp_path: Path) -> None:
+    box = box_of(tmp_path)
+    rest = "\t0003\t0\t0\t0\t"
+    box.file(
+        "/proc/net/route",
+        f"Iface\tDestination\nwg0\t00000000\t00000000{rest}00000000\n"
+        f"eth0\t0000A8C0\t00000000{rest}00FFFFFF\n",
+    )
+    box.file("/sys/class/net/wg0/uevent", "DEVTYPE=wireguard\nINTERFACE=wg0\n")
+    assert boot_gate.needs(box.host).cards == {"wg0": "wireguard", "eth0": "r8169"}
+    modules(box, NEW, *MODULES[:2])
+    assert "r8169, which drives eth0" in refusal(box).found

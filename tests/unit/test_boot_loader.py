@@ -157,6 +157,16 @@ def test_a_read_only_boot_is_told_with_its_remedy(tmp_path: Path) -> None:
     assert "remount,rw" in refusal(box).remedy
 
 
+def test_a_file_system_that_went_read_only_after_an_error_is_told(tmp_path: Path) -> None:
+    """The mount's own options still say rw then."""
+    box = box_of(tmp_path)
+    text = str(box.text(mounts.MOUNTINFO)).replace("/dev/nvme0n1p2 rw", "/dev/nvme0n1p2 ro,errors=remount-ro")
+    box.file(mounts.MOUNTINFO, text)
+    found = refusal(box)
+    assert "file system itself is read-only" in found.found
+    assert "fsck" in found.remedy
+
+
 LOADERS = [
     ("/boot/loader/loader.conf", "systemd-boot", "bootctl set-oneshot"),
     ("/boot/extlinux/extlinux.conf", "extlinux", "extlinux.conf"),

@@ -63,6 +63,12 @@ def test_metapackages_are_held_and_nothing_else(tmp_path: Path) -> None:
         *((name, True) for name in METAS),
         *((name, True) for name in ("linux-generic", "linux-image-amd64", "linux-oem-24.04d")),
         *((name, True) for name in ("linux-virtual-hwe-24.04-edge", "linux-image-cloud-amd64")),
+        *(
+            (name, True)
+            for name in ("linux-image-generic-6.14", "linux-generic-6.14", "linux-image-oem-6.14")
+        ),
+        *((name, True) for name in ("linux-nvidia", "linux-realtime", "linux-image-extra-virtual")),
+        *((name, True) for name in ("linux-nvidia-64k-hwe-24.04", "linux-oem-6.17", "linux-headers-aws")),
         *((name, False) for name in (f"linux-image-{NEW}", "linux-firmware", "linux-libc-dev", "linux-base")),
         *((name, False) for name in ("linux-tools-common", f"linux-headers-{NEW}")),
     ],
@@ -86,6 +92,47 @@ def test_the_age_of_a_hold(tmp_path: Path) -> None:
     assert held.days(1_000_000 + 41 * 86400 + 5) == 41
     assert held.days(0) == 0, "a clock that was set back"
     assert kernel_hold.read(Box(tmp_path).file(paths.KERNEL_HOLD, "{").host) is not None
+
+
+@pytest.mark.parametrize("since", ["1e400", "null", "NaN", '"x"'])
+def test_a_record_that_cannot_be_read_is_a_hold_of_unknown_age(tmp_path: Path, since: str) -> None:
+    record = f'{{"kernel": "{NEW}", "since": {since}, "packages": []}}'
+    held = kernel_hold.read(Box(tmp_path).file(paths.KERNEL_HOLD, record).host)
+    assert held == kernel_hold.Hold(kernel_hold.UNKNOWN, 0, ())
+
+
+def aged(tmp_path: Path) -> Box:
+    """A box on which the metapackages were held for OLD long ago."""
+    box = box_of(tmp_path)
+    kernel_hold.hold(box.host, OLD)
+    text = re.sub(r'"since": \d+', '"since": 1000', str(box.text(paths.KERNEL_HOLD)))
+    return box.file(paths.KERNEL_HOLD, text)
+
+
+def test_a_failed_installation_does_not_make_the_hold_young(tmp_path: Path) -> None:
+    box = aged(tmp_path)
+    with pytest.raises(OSError, match="apt failed"), kernel_hold.lifted(box.host):
+        assert on_hold(box) == set()
+        raise OSError("apt failed")
+    held = kernel_hold.read(box.host)
+    assert held is not None and (held.kernel, held.since) == (OLD, 1000)
+    assert on_hold(box) == set(METAS)
+    kernel_hold.hold(box.host, NEW)
+    held = kernel_hold.read(box.host)
+    assert held is not None and held.since > 1000, "another kernel's hold is a new one"
+
+
+def test_a_plug_pulled_while_the_hold_is_lifted_loses_nothing(tmp_path: Path) -> None:
+    box = aged(tmp_path)
+    lifted = kernel_hold.lifted(box.host)
+    lifted.__enter__()
+    held = kernel_hold.read(box.host)  # what the next run finds
+    assert held is not None and set(held.packages) == set(METAS)
+    assert plan(OLD, held) == ["kernel hold: set"], "for the kernel that was not changed as well"
+    kernel_hold.hold(box.host, OLD)
+    held = kernel_hold.read(box.host)
+    assert held is not None and (held.kernel, held.since) == (OLD, 1000)
+    assert on_hold(box) == set(METAS)
 
 
 def test_kept_kernels_are_named_exactly(tmp_path: Path) -> None:
