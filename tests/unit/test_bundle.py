@@ -127,6 +127,12 @@ def test_the_same_tag_with_other_locked_bytes_goes_to_a_folder_of_its_own(box: B
     assert box.run(new) == []
 
 
+def test_a_name_with_a_line_break_of_unicode_is_no_damage(box: Box, server: Nasty) -> None:
+    odd = publish(server, tar_gz([*bundle_members(), (info("a\u2028b\x85c"), b"x")]))[0]
+    box.run(odd)
+    assert box.run(odd, verify=True) == []
+
+
 @pytest.mark.parametrize("name", ["torch/.kpack/torch_gfx1151.kpack", "vllm/_rocm_C.abi3.so"])
 def test_a_tree_that_lost_a_vital_part_is_laid_down_again(box: Box, release: Release, name: str) -> None:
     box.run(release)
