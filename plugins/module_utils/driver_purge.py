@@ -33,7 +33,8 @@ def refusals(host: Host, packages: Sequence[str]) -> list[str]:
 
 
 def _unremovable(done: Completed, packages: Sequence[str]) -> Refused:
-    needed = list(dict.fromkeys(re.findall(r"^ (\S+ depends on \S+?)[.;]?$", done.stderr, re.MULTILINE)))
+    lines = re.findall(r"^ ((\S+) depends on \S+?)[.;]?$", done.stderr, re.MULTILINE)
+    needed = list(dict.fromkeys(line for line, name in lines if name not in packages))
     if needed:
         return Refused(
             f"{', '.join(packages)} cannot be purged: {'; '.join(needed)}",

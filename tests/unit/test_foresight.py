@@ -121,11 +121,13 @@ def test_where_dpkg_judges_the_meta_package_goes_along(tmp_path: Path) -> None:
 
 def test_what_else_depends_on_the_driver_is_named(tmp_path: Path) -> None:
     box = meta(dirty(tmp_path), "site-tools").on("apt-get", "-s", rc=100)
-    told = " site-tools depends on amdgpu-dkms.\n\ndpkg: error processing package amdgpu-dkms (--purge):\n"
+    told = " site-tools depends on amdgpu-dkms.\n amdgpu-dkms depends on amdgpu-dkms-firmware.\n\n"
+    told += "dpkg: error processing package amdgpu-dkms (--purge):\n"
     box.on("dpkg", "--no-act", rc=1, stderr=told)
     with pytest.raises(Refused, match="site-tools depends on amdgpu-dkms") as refusal:
         driver_purge.demand(box.host, driver_state.read(box.host))
     assert "error processing" not in refusal.value.found and "by hand" in refusal.value.remedy
+    assert refusal.value.found.endswith(" cannot be purged: site-tools depends on amdgpu-dkms")
 
 
 def test_a_repair_that_apt_cannot_do_is_refused_before_the_purge(tmp_path: Path) -> None:
