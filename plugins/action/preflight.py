@@ -36,7 +36,10 @@ class ActionModule(ActionBase):
         given = {name: variables[name] for name in known if variables.get(name) is not None}
         problems = faults({name: self._templar.template(value) for name, value in given.items()}, known)
         if problems:
-            message, remedy = "; ".join(problems), "Correct these variables; this host was not touched."
+            message, remedy = (
+                "; ".join(problems).rstrip(".") + ".",
+                "Correct these variables; this host was not touched.",
+            )
             return {
                 "failed": True,
                 "msg": f"{message} {remedy}",

@@ -87,6 +87,7 @@ def test_a_wrong_value_stops_before_the_host(
     assert (result["failed"], fake.calls) == (True, 0)
     assert named in result["failure"]["message"]
     assert result["failure"]["layer"] == "preflight"
+    assert ". Correct these variables" in result["msg"]
 
 
 def test_good_values_foreign_ones_and_templates_reach_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
