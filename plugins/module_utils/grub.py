@@ -240,21 +240,8 @@ def read(host: Host) -> Grub | None:
         chosen,
         grub_script.fallback(script),
         script.unknown,
-        _waits(script, menu, chosen),
+        grub_script.waits(script, chosen, all(item.unrestricted for item in entries_of(menu, None))),
     )
-
-
-def _waits(script: grub_script.Script, menu: Sequence[Item], chosen: dict[str, str]) -> str:
-    times = [(f"set timeout={value}", value) for value in script.values("timeout")]
-    names = ("GRUB_TIMEOUT", "GRUB_RECORDFAIL_TIMEOUT", "GRUB_HIDDEN_TIMEOUT")
-    times += [(f"{name}={chosen[name]} in {DEFAULT_FILE}", chosen[name]) for name in names if name in chosen]
-    for where, value in times:
-        if value.strip().startswith("-"):
-            return f"GRUB waits at its menu for a key ({where})"
-    superusers = script.values("superusers")[-1:]
-    if superusers not in ([], [""]) and not all(item.unrestricted for item in entries_of(menu, None)):
-        return "GRUB asks for a password before it boots an entry (`set superusers`, no --unrestricted)"
-    return ""
 
 
 def snippet() -> str:

@@ -8,6 +8,7 @@ boot. What cannot be read here is named as unknown, and nothing is built on it.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 CUSTOM = "/boot/grub/custom.cfg"
@@ -102,3 +103,20 @@ def fallback(script: Script) -> tuple[int, ...]:
     """The indices that ``fallback`` ends as."""
     last = script.values("fallback")[-1:]
     return tuple(int(word) for value in last for word in value.split() if word.isdigit())
+
+
+def waits(script: Script, settings: Mapping[str, str], unrestricted: bool) -> str:
+    """Why GRUB would wait for a key that nobody presses, in words, or "".
+
+    *settings*: those of /etc/default/grub, which the next menu gets; *unrestricted*: whether every
+    kernel's entry boots without a password.
+    """
+    times = [(f"set timeout={value}", value) for value in script.values("timeout")]
+    names = ("GRUB_TIMEOUT", "GRUB_RECORDFAIL_TIMEOUT", "GRUB_HIDDEN_TIMEOUT")
+    times += [(f"{name}={settings[name]}", settings[name]) for name in names if name in settings]
+    for where, value in times:
+        if value.strip().startswith("-"):
+            return f"GRUB waits at its menu for a key ({where})"
+    if script.values("superusers")[-1:] not in ([], [""]) and not unrestricted:
+        return "GRUB asks for a password before it boots an entry (`set superusers`, no --unrestricted)"
+    return ""

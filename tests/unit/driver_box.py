@@ -103,8 +103,10 @@ class Box(Tree):
     def _builtin(self, argv: Sequence[str]) -> Completed:
         if argv[0] in ("grub-set-default", "grub-reboot", "grub-editenv"):
             self._grub(argv)
-        elif argv[0] == "grub-mkconfig":
+        elif argv[0] == "grub-mkconfig" and "-o" in argv:
             self.write_menu(argv[argv.index("-o") + 1])
+        elif argv[0] == "grub-mkconfig":
+            return Completed(tuple(argv), 0, self.menu(), "")
         return Completed(tuple(argv), 0, "", "")
 
     def _grub(self, argv: Sequence[str]) -> None:
@@ -128,13 +130,17 @@ class Box(Tree):
         return self
 
     def write_menu(self, path: str = "/boot/grub/grub.cfg") -> None:
-        """What grub-mkconfig does: the menu of what is in /boot, the default of /etc/default."""
+        """What grub-mkconfig does."""
+        self.file(path, self.menu())
+
+    def menu(self) -> str:
+        """What grub-mkconfig prints: the menu of what is in /boot, the default of /etc/default."""
         saved = grub.settings(self.host).get("GRUB_DEFAULT") == "saved"
         names = [path[len("/boot/vmlinuz-") :] for path in self.host.glob("/boot/vmlinuz-*")]
         names.sort(key=lambda name: [int(part) for part in re.findall(r"\d+", name)], reverse=True)
         text = grub_cfg(*names, default="${saved_entry}" if saved else "0")
         at = text.index("menuentry ")
-        self.file(path, text[:at] + self._our_entries(text[at:]) + text[at:])
+        return text[:at] + self._our_entries(text[at:]) + text[at:]
 
     def _our_entries(self, linux: str) -> str:
         """What our script in /etc/grub.d really prints, run as grub-mkconfig runs it."""
