@@ -43,7 +43,8 @@ def laid_down(host: Host, active: str) -> str:
     )
     tag = str(json.loads(record.content_string)["tag"])
     # Another build of a release that is there already gets a number.
-    assert re.fullmatch(re.escape(tag) + r"(\.\d+)?", folder), f"{active} holds the record of {tag}"
+    fits = re.fullmatch(re.escape(tag) + r"(\.\d+)?", folder) is not None
+    assert fits, f"{active} holds the record of {tag}"
     return tag
 
 
