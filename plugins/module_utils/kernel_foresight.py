@@ -7,6 +7,8 @@ only reads; apt plans on dpkg's state as it will be once AMD's packages are gone
 
 from __future__ import annotations
 
+import re
+
 from . import boot_gate, boot_loader, driver_purge, driver_state, grub, initramfs, kernel_hold, kernel_plan
 from .decision import Decision
 from .driver_choice import DKMS, INTREE
@@ -15,6 +17,8 @@ from .kernel_plan import KernelState, KernelWish
 from .refusal import Refused
 
 _MENU_TIMEOUT = 600  # s, as for update-grub: os-prober looks at every disk
+
+_PROGRESS = re.compile("(Sourcing|Generating|Found|Adding) ")  # what it tells of all that goes well
 
 
 def demand(host: Host, decision: Decision, *, menu: bool) -> None:
@@ -71,8 +75,9 @@ def _demand_menu(host: Host, running: str) -> None:
         "then run again; or set kernel_source: keep"
     )
     if done.rc != 0:
-        last = " ".join(done.stderr.split("\n")[-4:]).strip()
-        raise Refused(f"GRUB's menu cannot be made (grub-mkconfig ends with code {done.rc}: {last})", remedy)
+        lines = [line for line in done.stderr.splitlines() if line.strip() and not _PROGRESS.match(line)]
+        said = "; ".join(lines[-3:]) or "a script of /etc/grub.d fails without a word"
+        raise Refused(f"GRUB's menu cannot be made (grub-mkconfig ends with code {done.rc}: {said})", remedy)
     if grub.entry_of(grub.parse_menu(done.stdout), running) is None:
         raise Refused(
             f"the menu that grub-mkconfig makes has no entry for the running kernel {running}: no way back",

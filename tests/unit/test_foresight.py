@@ -214,7 +214,7 @@ def test_only_our_own_hold_is_looked_through(tmp_path: Path) -> None:
     [
         ((("apt-get", "-s", "install"), 100, HELD), "on hold"),
         ((("apt-get", "-s", "install"), 100, UNMET), "unrelated: Depends: not-there"),
-        ((("grub-mkconfig",), 1, grub_cfg(OLD_KERNEL)), "ends with code 1"),
+        ((("grub-mkconfig",), 1, grub_cfg(OLD_KERNEL)), "ends with code 1: a script of /etc/grub.d"),
         ((("grub-mkconfig",), 0, "# no kernel at all\n"), "no entry for the running kernel"),
         ((("grub-mkconfig",), 0, grub_cfg(GOOD_KERNEL)), "no entry for the running kernel"),
         ((("grub-probe",), 1, ""), "grub-probe"),
@@ -225,7 +225,7 @@ def test_what_stops_it_is_told_before_anything_is_changed(
 ) -> None:
     box = box_of(tmp_path)
     words, code, stdout = rule
-    box.on(*words, rc=code, stdout=stdout)
+    box.on(*words, rc=code, stdout=stdout, stderr="Found linux image: /boot/x\n")
     with pytest.raises(Refused, match=text) as refusal:
         kernel_foresight.demand(box.host, decision(), menu=True)
     assert refusal.value.remedy
