@@ -76,10 +76,11 @@ def check_key(endpoint: str, api_key: str) -> None:
     """Raises Refused where a key is set and a request without it is answered."""
     if not api_key:
         return
-    status = Lemond(endpoint).get("/v1/models").status
+    # Empty: who demands no key finds fault with the request, and no model is asked.
+    status = Lemond(endpoint).post("/v1/chat/completions", {}).status
     if status not in (401, 403):
         raise Refused(
-            f"An API key is set, and {endpoint} answers without it (GET /v1/models: HTTP {status}).",
+            f"An API key is set, and {endpoint} does not demand it (a completion without it: HTTP {status}).",
             "See `systemctl cat lemond lemonade-vllm` for a drop-in that takes the environment away.",
         )
 

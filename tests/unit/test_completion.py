@@ -131,7 +131,7 @@ def test_a_list_of_models_that_is_none_names_none(server: Server, data: Any) -> 
 def test_a_key_that_is_not_demanded_is_an_error(server: Server) -> None:
     endpoint = f"http://127.0.0.1:{server.server_port}"
     completion.check_key(endpoint, "")
-    with pytest.raises(Refused, match="answers without it"):
+    with pytest.raises(Refused, match="does not demand it"):
         completion.check_key(endpoint, "the-key")
     assert "Authorization" not in server.seen
     server.reply = (401, {"error": "Invalid or missing API key"})
