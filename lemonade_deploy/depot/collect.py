@@ -49,9 +49,11 @@ def find(folder: Path, keep: Iterable[Release], packages: Iterable[str] = ()) ->
                 found.foreign.append(path.name)
         elif path.name in SHELVES:
             _shelf(path, kept, folder, found)
+        elif path.name == INCOMING:
+            _shelf(path, set(), folder, found, path)
         elif path.name in wanted:
             _strays(path, wanted[path.name], folder, found)
-        elif path.name == INCOMING or (is_tag(path.name) and _flat(path)):
+        elif is_tag(path.name) and _flat(path):
             found.doomed.append(path)
         else:
             found.foreign.append(path.name)
@@ -83,10 +85,11 @@ def _flat(path: Path) -> bool:
     return all(entry.is_file() and not entry.is_symlink() for entry in path.iterdir())
 
 
-def _shelf(path: Path, kept: set[str], folder: Path, found: Found) -> None:
+def _shelf(path: Path, kept: set[str], folder: Path, found: Found, base: Path | None = None) -> None:
+    """Files of packages below *path*; *base*: the folder that holds the shelves, where it is another."""
     for file in store.files_below(path):
         # One that is being fetched counts as the whole one.
-        name = str(file.relative_to(folder)).removesuffix(PARTIAL).removesuffix(PROGRESS)
+        name = str(file.relative_to(base or folder)).removesuffix(PARTIAL).removesuffix(PROGRESS)
         if name in kept:
             continue
         if _ON_SHELF.fullmatch(name) and not file.is_symlink():

@@ -239,4 +239,7 @@ def test_collect_removes_what_an_add_left(here: Path) -> None:
     with store.held(here / "d", "add-deb"):
         (here / "d" / store.INCOMING / "packages").mkdir(parents=True)
     (here / "d" / store.INCOMING / "packages" / "x.deb").write_bytes(b"12")
-    assert collect.collect(here / "d", []) == [(store.INCOMING, 2)]
+    (here / "d" / store.INCOMING / "letter.txt").write_bytes(b"mine")
+    assert collect.collect(here / "d", []) == [(f"{store.INCOMING}/packages/x.deb", 2)]
+    assert collect.find(here / "d", []).foreign == [f"{store.INCOMING}/letter.txt"]
+    assert os.listdir(here / "d" / store.INCOMING) == ["letter.txt"]
