@@ -46,7 +46,9 @@ class ActionModule(ActionBase):
         fresh = [
             str(one["object"]).partition(" ")[2] for one in changes if one["object"].startswith("model ")
         ]
-        Display().display(f"{PROGRESS}{host} checking and loading; a first load compiles kernels and can take minutes")
+        Display().display(
+            f"{PROGRESS}{host} checking and loading; a first load compiles kernels and can take minutes"
+        )
         last = self._module(variables, stage="load", fresh=fresh)
         if last.get("failed"):
             return last
