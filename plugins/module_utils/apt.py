@@ -125,6 +125,7 @@ class PrivateApt:
                 text = text.replace(key, f"{self._folder}/keys/{os.path.basename(key)}")
             target = os.path.join(self._real, os.path.relpath(path, "/etc/apt"))
             with open(target, "w", encoding="utf-8", errors="surrogateescape") as stream:
+                os.fchmod(stream.fileno(), 0o600)  # a source may hold a password, and apt itself is root
                 stream.write(text)
 
     def _copy_keys(self) -> str:

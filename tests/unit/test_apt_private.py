@@ -189,3 +189,11 @@ def test_the_real_apt_waits_for_locks_keeps_configuration_and_never_asks(tmp_pat
     assert "--force-confold" in argv
     assert "DPkg::Path=/hold:/usr/bin" in argv
     assert argv.startswith("apt-get -qy ")
+
+
+def test_copied_sources_can_be_read_by_nobody_else(tmp_path: Path) -> None:
+    """Their folder is open, as apt downloads as another user; a source may hold a password."""
+    box = Box(tmp_path).file("/etc/apt/sources.list.d/x.list", "deb https://u:pw@m/x noble main\n")
+    with apt.PrivateApt(box.host):
+        (copy,) = (tmp_path / "tmp").rglob("x.list")
+        assert copy.stat().st_mode & 0o7777 == 0o600
