@@ -7,6 +7,7 @@ slowed down, so that a kill hits the transfer, too.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -85,7 +86,9 @@ class Site:
         assert self.current == NEW
         left = {path.name for path in self.upper(BUNDLE_ROOT).iterdir()}
         assert not [name for name in left if name.endswith(".partial")], left
-        said = self.lab.exec(HOST, ["curl", "-sS", "--fail", "http://127.0.0.1:13305/live"])
+        # What was killed on the controller may have left its module at work, which restarts lemond last.
+        patient = ["--retry", "30", "--retry-delay", "1", "--retry-connrefused"]
+        said = self.lab.exec(HOST, ["curl", "-sS", "--fail", *patient, "http://127.0.0.1:13305/live"])
         assert said.rc == 0, said.stderr
 
     def assert_settled(self) -> None:
@@ -140,12 +143,21 @@ def moments(kills: int, chance: random.Random) -> list[float]:
     return [(number + chance.random()) / kills * 1.2 for number in range(kills)]
 
 
+def arrived_bytes(parts: Path) -> int:
+    """Size of the parts that are there; the run may take them away while they are looked at."""
+    found = 0
+    for path in parts.glob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            found += path.stat().st_size
+    return found
+
+
 def wait_for(site: Site, process: subprocess.Popen[bytes], moment: float, chance: random.Random) -> None:
     """Until the host is so far: parts that have arrived, else the swap and a little more."""
     release, until = site.releases[NEW], time.monotonic() + 120
     parts, staging = site.upper(f"{CACHE_DIR}/{NEW}"), site.upper(f"{BUNDLE_ROOT}/{NEW}.partial")
     while process.poll() is None and site.current == OLD:
-        arrived = sum(path.stat().st_size for path in parts.glob("*")) if staging.exists() else -1
+        arrived = arrived_bytes(parts) if staging.exists() else -1
         if arrived >= moment * release.size:
             return
         assert time.monotonic() < until
