@@ -9,8 +9,11 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from testinfra.host import Host  # type: ignore[import-untyped]
 
+# Where the command leaves the release that the inventory names.
+WANTED_RELEASE = pytest.StashKey[str]()
 LONG = 1800  # s; a completion may have to load its model first
 
 # Runs on the host, so that the API key never leaves it. Arguments: method, path, body, timeout, with key.

@@ -22,6 +22,7 @@ import testinfra  # type: ignore[import-untyped]
 
 from lemonade_deploy.domain.scrub import scrub
 from lemonade_deploy.verify import steps
+from lemonade_deploy.verify.asking import WANTED_RELEASE
 
 _COMMAND_RESULT = re.compile(
     r"CommandResult\(backend=.*?exit_status=(?P<rc>\d+), command=b(?P<q>['\"])(?P<command>.*?)(?P=q), "
@@ -79,10 +80,9 @@ class Wishes:
     def __init__(self, request: dict[str, Any]) -> None:
         self._release = str(request.get("release") or "")
 
-    @pytest.fixture(scope="session")
-    def wanted_release(self) -> str:
-        """The release of vllm-rocm, with or without its family; "" where the inventory names none."""
-        return self._release
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Leave it where the suite's fixture takes it."""
+        config.stash[WANTED_RELEASE] = self._release
 
 
 def readable(nodeid: str, host: str) -> str:

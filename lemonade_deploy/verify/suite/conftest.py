@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from testinfra.host import Host  # type: ignore[import-untyped]
 
-from lemonade_deploy.verify.asking import Api, Reply
+from lemonade_deploy.verify.asking import WANTED_RELEASE, Api, Reply
 
 DEFAULTS = "/etc/lemonade-deploy/lemond-defaults.json"
 UNITS = {"lemond": "lemond.service", "vllm": "lemonade-vllm.service"}
@@ -27,6 +27,12 @@ VLLM_UNIT = "/etc/systemd/system/lemonade-vllm.service"
 def daemon(host: Host) -> str:
     """What serves here: lemond, or vLLM itself."""
     return "vllm" if host.file(VLLM_UNIT).exists else "lemond"
+
+
+@pytest.fixture(scope="session")
+def wanted_release(pytestconfig: pytest.Config) -> str:
+    """The release that the inventory names; "" where it names none, or where molecule runs the suite."""
+    return pytestconfig.stash.get(WANTED_RELEASE, "")
 
 
 @pytest.fixture(scope="module")
