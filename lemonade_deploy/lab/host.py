@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import cgroup, keys
-from .network import Network, pids_in
+from .network import Network, end_all
 from .paths import state_dir
 from .shell import LabError, Process, reap, run
 from .state import HostRecord, read_json, write_json
@@ -152,15 +151,7 @@ class Host:
         """End every process of the host at once, as pulling its plug does; idempotent."""
         if self.folder.exists():
             self.stop_file.touch()
-        netns = self.network.netns(self.record.name)
-        until = time.monotonic() + 30
-        # The host's PID 1 takes all its processes with it; what is left is asked again.
-        while pids := pids_in(netns):
-            for pid in pids:
-                kill(pid)
-            if time.monotonic() > until:
-                raise LabError(f"{self.record.name}: processes that do not end: {pids}")
-            time.sleep(0.05)
+        end_all(self.network.netns(self.record.name))
         for kind in ("nspawn", "starter"):
             process = self.process(kind)
             if process is not None and not process.wait(3):
@@ -175,14 +166,6 @@ class Host:
         self.network.unplug(self.network.netns(self.record.name))
         if self.folder.exists():
             shutil.rmtree(self.folder)
-
-
-def kill(pid: int) -> None:
-    """SIGKILL; fine when it is gone."""
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 def mount_overlay(root: Path, lower: list[Path], upper: Path, work: Path) -> None:

@@ -7,12 +7,11 @@ import hashlib
 import json
 import shutil
 import tempfile
-import time
 from pathlib import Path
 
 from . import cgroup
-from .host import kill, mount_overlay, unmount
-from .network import Network, pids_in
+from .host import mount_overlay, unmount
+from .network import Network, end_all
 from .paths import cache_dir
 from .recipes import Recipe, Step, recipes
 from .root import base_root
@@ -95,10 +94,7 @@ def _builder_netns(network: Network) -> str:
 def clear(network: Network) -> None:
     """Remove what a preparation left behind that was killed in the middle; idempotent."""
     netns = _builder_netns(network)
-    while pids := pids_in(netns):
-        for pid in pids:
-            kill(pid)
-        time.sleep(0.05)
+    end_all(netns)
     for unfinished in (cache_dir() / "layers").glob(".*-*"):
         recipe = unfinished.name[1:].partition("-")[0]
         with exclusive(unfinished.parent / f"{recipe}.lock", f"prepares the state {recipe!r}"):

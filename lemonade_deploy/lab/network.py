@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -158,6 +161,21 @@ def pids_in(netns: str) -> list[int]:
     if not Path(f"/run/netns/{netns}").exists():
         return []
     return [int(pid) for pid in run(["ip", "netns", "pids", netns]).stdout.split()]
+
+
+def end_all(netns: str, patience: float = 30) -> None:
+    """SIGKILL what lives in a namespace, and who comes meanwhile.
+
+    Raises LabError after *patience* seconds.
+    """
+    until = time.monotonic() + patience
+    while pids := pids_in(netns):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > until:
+            raise LabError(f"{netns}: processes that do not end: {pids}")
+        time.sleep(0.05)
 
 
 def _sysctl(name: str) -> Path:

@@ -8,14 +8,13 @@ rename after everything was verified, `current` by another.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 from . import bundle, bundle_progress, bundle_space
+from .alone import alone
 from .bundle import Observed
 from .bundle_stream import Check, Filling, Order, Stats, fill
 from .fetch import FetchError
@@ -174,36 +173,9 @@ def sync_folder(host: Host, path: str) -> None:
 
 def _exclusive(host: Host) -> contextlib.AbstractContextManager[int]:
     """One run at a time lays down or removes; the lock ends with the last process that holds it."""
-    return _alone(host, _LOCK, LOCK_WAIT, "laying down a bundle")
+    return alone(host, _LOCK, LOCK_WAIT, "laying down a bundle")
 
 
 def _switching(host: Host) -> contextlib.AbstractContextManager[int]:
     """One run at a time changes `current` or takes a tree its name."""
-    return _alone(host, _SWITCH_LOCK, SWITCH_WAIT, "switching bundles")
-
-
-@contextlib.contextmanager
-def _alone(host: Host, lock: str, wait: float, doing: str) -> Iterator[int]:
-    """Hold a lock (a descriptor). Raises Refused after *wait* seconds."""
-    os.makedirs(host.path("/run"), exist_ok=True)
-    handle = os.open(host.path(lock), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        deadline = time.monotonic() + wait
-        while not _locked(handle):
-            if time.monotonic() > deadline:
-                raise Refused(
-                    f"Another run has been {doing} on this host for {wait:.0f} s.",
-                    "Wait for it, or end it (see `ps`), then run the same command again.",
-                )
-            time.sleep(0.2)  # flock has no time limit of its own
-        yield handle
-    finally:
-        os.close(handle)
-
-
-def _locked(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    return alone(host, _SWITCH_LOCK, SWITCH_WAIT, "switching bundles")

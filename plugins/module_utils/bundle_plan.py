@@ -96,6 +96,7 @@ def _install(order: Order, name: str, stats: Stats) -> Change:
 
 
 def _link(observed: Observed, name: str) -> Change:
+    swap = Call(lambda host: bundle_install.activate(host, name))
     return Change(
         LAYER,
         "current bundle",
@@ -103,10 +104,7 @@ def _link(observed: Observed, name: str) -> Change:
         f"{BUNDLE_CURRENT} -> {name}",
         before=f"{observed.current}\n" if observed.current else None,
         after=f"{name}\n",
-        operations=(
-            *([bundle_service.MARK] if observed.serving else []),
-            Call(lambda host: bundle_install.activate(host, name)),
-        ),
+        operations=bundle_service.marked(swap) if observed.serving else (swap,),
     )
 
 

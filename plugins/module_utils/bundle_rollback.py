@@ -104,7 +104,7 @@ def _plan(state: State, wanted: Tree) -> list[Change]:
         # Forward again to a bundle that was left is no flight from the present one.
         left = None if wanted.name in state.rolled_back else state.current
         leave = partial(_leave, left, wanted.name)
-        mark = [bundle_service.MARK] if state.set_up else []
+        swap = Call(lambda host: bundle_install.activate(host, wanted.name))
         changes.append(
             Change(
                 LAYER,
@@ -113,11 +113,7 @@ def _plan(state: State, wanted: Tree) -> list[Change]:
                 f"{BUNDLE_CURRENT} -> {wanted.name}",
                 before=f"{state.current}\n" if state.current else None,
                 after=f"{wanted.name}\n",
-                operations=(
-                    *mark,
-                    Call(leave),
-                    Call(lambda host: bundle_install.activate(host, wanted.name)),
-                ),
+                operations=(Call(leave), *(bundle_service.marked(swap) if state.set_up else (swap,))),
             )
         )
     if state.set_up and (changes or state.restart_due):

@@ -8,13 +8,26 @@ run that is killed between swap and restart is taken up by the next one.
 
 from __future__ import annotations
 
+from functools import partial
+
 from . import daemon, lemond_config, lemond_service, paths, systemd, vllm_service
-from .change import Call, Change, Command, Remove, WriteFile
+from .alone import alone
+from .change import Call, Change, Operation, Remove, WriteFile
 from .host import Host
 
 LAYER = "vllm_rocm"
 MARK = WriteFile(paths.BUNDLE_RESTART_DUE, "")
 _DETAIL = "so that it takes this bundle"
+_LOCK = "/run/lemonade-deploy-daemon.lock"
+_WAIT = vllm_service.START_TIMEOUT + 60.0  # s; loading a model is part of vLLM's start
+
+
+def marked(swap: Operation) -> tuple[Operation, ...]:
+    """A swap that a restart must follow.
+
+    Marked again afterwards: another run's restart between mark and swap has taken the first one away.
+    """
+    return (MARK, swap, MARK)
 
 
 def restart_due(host: Host) -> bool:
@@ -28,9 +41,12 @@ def set_up(host: Host) -> str:
 
 
 def serving(host: Host) -> str:
-    """Such a daemon where it runs, else "". Raises CommandFailed."""
+    """Such a daemon where it runs or is being started, else "". Raises CommandFailed."""
     name = set_up(host)
-    return name if name and systemd.show(host, daemon.UNITS[name]).running else ""
+    if not name:
+        return ""
+    state = systemd.show(host, daemon.UNITS[name])
+    return name if state.running or state.coming else ""
 
 
 def restart(name: str = daemon.LEMOND) -> Change:
@@ -38,17 +54,23 @@ def restart(name: str = daemon.LEMOND) -> Change:
 
     vLLM as the daemon loads its model with the new bundle before this is done.
     """
-    if name == daemon.VLLM:
-        return vllm_service.restart(LAYER, _DETAIL)
-    unit = lemond_service.UNIT
-    operations = (
-        Command(("systemctl", "reset-failed", unit)),
-        Command(("systemctl", "restart", unit), timeout=300),
-        Call(_live),
-        Remove(paths.BUNDLE_RESTART_DUE),
-    )
-    return Change(LAYER, "service lemond", "restart", _DETAIL, operations=operations)
+    again = Call(partial(_once, name))
+    return Change(LAYER, f"service {name}", "restart", _DETAIL, operations=(again,))
 
 
-def _live(host: Host) -> None:
-    lemond_service.await_live(host, lemond_config.read_endpoint(host))
+def _once(name: str, host: Host) -> None:
+    """One run at a time restarts; who finds the mark gone was waiting for the restart that it wanted.
+
+    Raises Refused, CommandFailed.
+    """
+    with alone(host, _LOCK, _WAIT, "restarting the daemon"):
+        if not restart_due(host):
+            return
+        unit = daemon.UNITS[name]
+        host.run(["systemctl", "reset-failed", unit], timeout=60)
+        if name == daemon.VLLM:
+            vllm_service.restart(host)
+        else:
+            host.run(["systemctl", "restart", unit], timeout=300)
+            lemond_service.await_live(host, lemond_config.read_endpoint(host))
+        Remove(paths.BUNDLE_RESTART_DUE).apply(host)

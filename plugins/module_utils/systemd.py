@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from .host import Host
 
-_PROPERTIES = "LoadState,ActiveState,SubState,UnitFileState,FragmentPath,DropInPaths,MainPID,Result,NRestarts"
+_PROPERTIES = (
+    "LoadState,ActiveState,SubState,UnitFileState,FragmentPath,DropInPaths,MainPID,Result,NRestarts,Job"
+)
 
 
 @dataclass(frozen=True)
@@ -23,11 +25,17 @@ class UnitState:
     main_pid: int = 0
     result: str = ""
     restarts: int = 0  # automatic ones since somebody started it
+    job: bool = False  # a start, stop or restart is on its way
 
     @property
     def running(self) -> bool:
         """Active and not on its way to it: a start that is still retried is no service."""
         return self.active == "active" and self.main_pid > 0
+
+    @property
+    def coming(self) -> bool:
+        """Somebody is starting or restarting it now; not systemd again after a failure."""
+        return self.job and self.restarts == 0
 
 
 def parse(text: str) -> UnitState:
@@ -42,6 +50,7 @@ def parse(text: str) -> UnitState:
         main_pid=int(values.get("MainPID") or 0),
         result=values.get("Result", ""),
         restarts=int(values.get("NRestarts") or 0),
+        job=values.get("Job", "0") not in ("", "0"),
     )
 
 

@@ -156,13 +156,9 @@ def start(layer: str, action: str, endpoint: str, timeout: float) -> Change:
     return Change(layer, OBJECT, action, endpoint, operations=operations)
 
 
-def restart(layer: str, detail: str) -> Change:
-    """A restart at the endpoint that the unit on the host names, which is only known while it is done."""
-    again = Call(lambda host: _restart(host, daemon.endpoint(host), START_TIMEOUT))
-    reset = Command(("systemctl", "reset-failed", UNIT))
-    return Change(
-        layer, OBJECT, "restart", detail, operations=(reset, again, Remove(paths.BUNDLE_RESTART_DUE))
-    )
+def restart(host: Host) -> None:
+    """Restart at the endpoint that the unit on the host names. Raises Refused, CommandFailed."""
+    _restart(host, daemon.endpoint(host), START_TIMEOUT)
 
 
 def stop_and_remove(endpoint: str) -> Change:

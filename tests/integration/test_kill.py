@@ -86,9 +86,7 @@ class Site:
         assert self.current == NEW
         left = {path.name for path in self.upper(BUNDLE_ROOT).iterdir()}
         assert not [name for name in left if name.endswith(".partial")], left
-        # What was killed on the controller may have left its module at work, which restarts lemond last.
-        patient = ["--retry", "30", "--retry-delay", "1", "--retry-connrefused"]
-        said = self.lab.exec(HOST, ["curl", "-sS", "--fail", *patient, "http://127.0.0.1:13305/live"])
+        said = self.lab.exec(HOST, ["curl", "-sS", "--fail", "http://127.0.0.1:13305/live"])
         assert said.rc == 0, said.stderr
 
     def assert_settled(self) -> None:

@@ -8,7 +8,6 @@ import os
 import random
 import stat
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,6 @@ from nasty import (
     length,
     no_ranges,
     publish,
-    serving,
     spoiled,
     status,
     tar_gz,
@@ -35,17 +33,6 @@ from lemonade_deploy.domain.module import Refused
 from lemonade_deploy.domain.paths import BUNDLE_ROOT, CACHE_DIR, LAUNCHER
 
 FRESH = [("bundle", "install"), ("current bundle", "link"), ("launcher", "write")]
-
-
-@pytest.fixture
-def server() -> Iterator[Nasty]:
-    with serving() as running:
-        yield running
-
-
-@pytest.fixture
-def box(tmp_path: Path, server: Nasty) -> Box:
-    return Box(tmp_path / "host", server.url)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from bundle_host import Box, serve_chunks
-from nasty import POLICY, Nasty, bundle_members, publish, serving, tar_gz
+from nasty import POLICY, Nasty, bundle_members, publish, tar_gz
 
 from lemonade_deploy.domain import bundle_fetch, bundle_space, tree_writer
 from lemonade_deploy.domain.bundle_sources import Place
@@ -23,12 +23,6 @@ from lemonade_deploy.domain.paths import BUNDLE_CURRENT
 
 DISK = 8 << 20  # bytes of the host's file system
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
-
-
-@pytest.fixture
-def server() -> Iterator[Nasty]:
-    with serving() as running:
-        yield running
 
 
 @pytest.fixture

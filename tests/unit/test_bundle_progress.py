@@ -6,12 +6,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from bundle_host import Box, serve_chunks
-from nasty import TAG, Nasty, bundle_members, info, publish, serving, status, tar_gz
+from nasty import TAG, Nasty, bundle_members, info, publish, status, tar_gz
 
 from lemonade_deploy.depot import pack
 from lemonade_deploy.domain import bundle_progress, depot_index, tree_writer
@@ -21,12 +21,6 @@ from lemonade_deploy.domain.lock import Release
 
 PLAIN = 50_000
 SITE = "lib/python3.14/site-packages"
-
-
-@pytest.fixture
-def server() -> Iterator[Nasty]:
-    with serving() as running:
-        yield running
 
 
 @pytest.fixture

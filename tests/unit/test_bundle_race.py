@@ -3,12 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from bundle_host import Box, no_check
-from nasty import POLICY, TAG, Nasty, bundle_members, publish, serving, tar_gz
+from nasty import POLICY, TAG, Nasty, bundle_members, publish, tar_gz
 
 from lemonade_deploy.domain import bundle, bundle_install
 from lemonade_deploy.domain.bundle_install import Order, Stats
@@ -16,22 +13,6 @@ from lemonade_deploy.domain.host import Host
 from lemonade_deploy.domain.lock import Release
 from lemonade_deploy.domain.module import Refused
 from lemonade_deploy.domain.paths import BUNDLE_ROOT
-
-
-@pytest.fixture
-def server() -> Iterator[Nasty]:
-    with serving() as running:
-        yield running
-
-
-@pytest.fixture
-def box(tmp_path: Path, server: Nasty) -> Box:
-    return Box(tmp_path / "host", server.url)
-
-
-@pytest.fixture
-def releases(server: Nasty) -> list[Release]:
-    return [publish(server, tar_gz(bundle_members(n)), tag=f"vllm{n}-rocm7-gfx1151")[0] for n in range(3)]
 
 
 def start_in(host: Host, tag: str) -> None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,10 +12,10 @@ from typing import Any
 
 import pytest
 from bundle_host import Box, triples
-from nasty import Nasty, bundle_members, publish, serving, tar_gz
+from nasty import Nasty, bundle_members, publish, tar_gz
 
 from lemonade_deploy.cli.main import dispatch
-from lemonade_deploy.domain import bundle_rollback, bundle_service, lemond_service
+from lemonade_deploy.domain import bundle_install, bundle_rollback, bundle_service, lemond_service
 from lemonade_deploy.domain.bundle import Tree
 from lemonade_deploy.domain.bundle_rollback import State, target
 from lemonade_deploy.domain.change import carry_out
@@ -26,40 +28,43 @@ from lemonade_deploy.exits import Exit
 SWAP = [("current bundle", "link"), ("service lemond", "restart")]
 
 
-@pytest.fixture
-def server() -> Iterator[Nasty]:
-    with serving() as running:
-        yield running
+class Lemond:
+    """A lemond with the kit's settings; ``done`` is what was done to it, and with which bundle."""
 
+    def __init__(self, box: Box) -> None:
+        self.box, self.real = box, Host.run
+        self.done: list[str] = []
+        self.state = "ActiveState=active\nMainPID=4711\n"
 
-@pytest.fixture
-def box(tmp_path: Path, server: Nasty) -> Box:
-    return Box(tmp_path / "host", server.url)
-
-
-@pytest.fixture
-def releases(server: Nasty) -> list[Release]:
-    return [publish(server, tar_gz(bundle_members(n)), tag=f"vllm{n}-rocm7-gfx1151")[0] for n in range(3)]
-
-
-@pytest.fixture
-def lemond(box: Box, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A lemond with the kit's settings that runs; gives what was done to it, and when."""
-    done: list[str] = []
-
-    def run(host: Host, argv: Sequence[str], **options: Any) -> Completed:
+    def run(self, host: Host, argv: Sequence[str], **options: Any) -> Completed:
         if argv[0] != "systemctl":
-            return real(host, argv, **options)
+            return self.real(host, argv, **options)
         if argv[1] == "show":
-            return Completed(tuple(argv), 0, "ActiveState=active\nMainPID=4711\n", "")
-        done.append(f"{argv[1]} with {box.current}")
+            return Completed(tuple(argv), 0, self.state, "")
+        self.done.append(f"{argv[1]} with {self.box.current}")
         return Completed(tuple(argv), 0, "", "")
 
-    real = Host.run
-    monkeypatch.setattr(Host, "run", run)
-    monkeypatch.setattr(lemond_service, "await_live", lambda _host, endpoint: done.append(f"live {endpoint}"))
+
+@pytest.fixture
+def lemond(box: Box, monkeypatch: pytest.MonkeyPatch) -> Lemond:
+    """One that runs."""
+    made = Lemond(box)
+    monkeypatch.setattr(Host, "run", lambda host, argv, **options: made.run(host, argv, **options))
+    live = "live {}".format
+    monkeypatch.setattr(lemond_service, "await_live", lambda _host, url: made.done.append(live(url)))
     box.host.write(LEMOND_DEFAULTS, '{"host": "127.0.0.1", "port": 13399}')
-    return done
+    return made
+
+
+def with_another(box: Box) -> Any:
+    """The lock, which another run lets go only after its restart."""
+
+    @contextlib.contextmanager
+    def waited(*_arguments: Any) -> Iterator[int]:
+        os.unlink(box.host.path(BUNDLE_RESTART_DUE))
+        yield 0
+
+    return waited
 
 
 def roll(box: Box, to: str = "", check_mode: bool = False) -> list[tuple[str, str]]:
@@ -147,20 +152,20 @@ def test_a_link_to_a_tree_that_is_gone(box: Box, releases: list[Release]) -> Non
     assert box.current == releases[0].tag
 
 
-def test_lemond_restarts_after_every_swap(box: Box, releases: list[Release], lemond: list[str]) -> None:
+def test_lemond_restarts_after_every_swap(box: Box, releases: list[Release], lemond: Lemond) -> None:
     box.run(releases[0])
-    lemond.clear()
+    lemond.done.clear()
     assert box.run(releases[1], check_mode=True) == box.run(releases[1]) == [("bundle", "install"), *SWAP]
     restarted = f"restart with {releases[1].tag}"
-    assert lemond == [f"reset-failed with {releases[1].tag}", restarted, "live http://127.0.0.1:13399"]
+    assert lemond.done == [f"reset-failed with {releases[1].tag}", restarted, "live http://127.0.0.1:13399"]
     assert box.run(releases[1]) == []
     assert roll(box) == SWAP
-    assert f"restart with {releases[0].tag}" in lemond
+    assert f"restart with {releases[0].tag}" in lemond.done
     assert not box.host.exists(BUNDLE_RESTART_DUE)
 
 
 def test_killed_between_swap_and_restart_the_next_run_restarts(
-    box: Box, releases: list[Release], lemond: list[str], monkeypatch: pytest.MonkeyPatch
+    box: Box, releases: list[Release], lemond: Lemond, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     box.run(releases[0])
     box.run(releases[1])
@@ -174,20 +179,65 @@ def test_killed_between_swap_and_restart_the_next_run_restarts(
             with pytest.raises(KeyboardInterrupt):
                 again()
         assert box.host.exists(BUNDLE_RESTART_DUE)
-        lemond.clear()
+        lemond.done.clear()
         assert again() == [("service lemond", "restart")]
-        assert lemond[-1].startswith("live")
+        assert lemond.done[-1].startswith("live")
         assert again() == []
 
 
-def test_a_lemond_that_is_not_ours_is_left_alone(
-    box: Box, releases: list[Release], lemond: list[str]
+@pytest.mark.parametrize(
+    ("state", "restarted"),
+    [
+        ("ActiveState=activating\nMainPID=0\nJob=77\n", True),
+        ("ActiveState=deactivating\nMainPID=4711\nJob=78\n", True),  # half of a restart
+        ("ActiveState=activating\nMainPID=0\nJob=77\nNRestarts=3\n", False),  # lemonade_server's to repair
+        ("ActiveState=inactive\nMainPID=0\nJob=0\n", False),
+    ],
+)
+def test_a_daemon_on_its_way_takes_the_new_bundle_too(
+    box: Box, releases: list[Release], lemond: Lemond, state: str, restarted: bool
 ) -> None:
+    """A unit that waits for the GPU, or loads, would stay in the old tree."""
+    box.run(releases[0])
+    lemond.state = state
+    lemond.done.clear()
+    assert (("service lemond", "restart") in box.run(releases[1])) == restarted
+    assert ("live http://127.0.0.1:13399" in lemond.done) == restarted
+
+
+def test_who_waited_for_another_runs_restart_does_not_restart_again(
+    box: Box, releases: list[Release], lemond: Lemond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The module of a killed controller lives on: the next run waits until lemond answers."""
+    box.run(releases[0])
+    lemond.done.clear()
+    monkeypatch.setattr(bundle_service, "alone", with_another(box))
+    assert box.run(releases[1])[-1] == ("service lemond", "restart")
+    assert lemond.done == []
+
+
+def test_a_restart_of_another_run_before_the_swap_is_not_enough(
+    box: Box, releases: list[Release], lemond: Lemond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box.run(releases[0])
+    lemond.done.clear()
+
+    def swap(host: Host, name: str) -> None:
+        os.unlink(host.path(BUNDLE_RESTART_DUE))  # its restart took the mark away, with the old bundle
+        real(host, name)
+
+    real = bundle_install.activate
+    monkeypatch.setattr(bundle_install, "activate", swap)
+    box.run(releases[1])
+    assert f"restart with {releases[1].tag}" in lemond.done
+
+
+def test_a_lemond_that_is_not_ours_is_left_alone(box: Box, releases: list[Release], lemond: Lemond) -> None:
     Path(box.host.path(LEMOND_DEFAULTS)).unlink()
     box.run(releases[0])
     box.run(releases[1])
     roll(box)
-    assert lemond == []
+    assert lemond.done == []
     assert not box.host.exists(BUNDLE_RESTART_DUE)
 
 

@@ -45,12 +45,6 @@ NOWHERE = "http://127.0.0.1:9"  # the discard port: nobody answers
 
 
 @pytest.fixture
-def server() -> Iterator[Nasty]:
-    with serving() as running:
-        yield running
-
-
-@pytest.fixture
 def release(server: Nasty) -> Release:
     made = publish(server, tar_gz(bundle_members()))[0]
     assets = tuple(dataclasses.replace(a, url=f"{server.url}/{TAG}/{a.name}") for a in made.assets)

@@ -10,11 +10,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from nasty import TAG, Nasty, bundle_members, publish, serving, tar_gz
+from nasty import TAG, Nasty, bundle_members, publish, tar_gz
 
 from lemonade_deploy.cli.main import dispatch
 from lemonade_deploy.depot import archive, collect, lockfile, pack, store
@@ -24,12 +24,6 @@ from lemonade_deploy.domain.lock import FILE_NAME, Release
 from lemonade_deploy.exits import Exit
 
 OLD = "vllm0.1-rocm7-gfx1151"
-
-
-@pytest.fixture
-def server() -> Iterator[Nasty]:
-    with serving() as running:
-        yield running
 
 
 @pytest.fixture(autouse=True)

@@ -7,22 +7,15 @@ import dataclasses
 import io
 import json
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nasty import TAG, Nasty, bundle_members, publish, serving, tar_gz
+from nasty import TAG, Nasty, bundle_members, publish, tar_gz
 
 from lemonade_deploy.cli.main import dispatch
 from lemonade_deploy.depot import lockfile, store
 from lemonade_deploy.domain.lock import FILE_NAME, Release
 from lemonade_deploy.exits import Exit
-
-
-@pytest.fixture
-def server() -> Iterator[Nasty]:
-    with serving() as running:
-        yield running
 
 
 @pytest.fixture

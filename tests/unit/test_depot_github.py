@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from nasty import POLICY, TAG, Nasty, bundle_members, publish, serving, status, tar_gz
+from nasty import POLICY, TAG, Nasty, bundle_members, publish, status, tar_gz
 from typer.testing import CliRunner
 
 from lemonade_deploy.cli import depot
@@ -18,12 +17,6 @@ from lemonade_deploy.depot.lock import merge
 from lemonade_deploy.domain.lock import LockError, Release, document, parse
 from lemonade_deploy.lab.services import github as stand_in
 from lemonade_deploy.lab.services.answers import Request
-
-
-@pytest.fixture
-def server() -> Iterator[Nasty]:
-    with serving() as running:
-        yield running
 
 
 @pytest.fixture

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nasty import POLICY, TAG, Nasty, bundle_members, cut, publish, serving, status, tar_gz
+from nasty import POLICY, TAG, Nasty, bundle_members, cut, publish, status, tar_gz
 from typer.testing import CliRunner
 
 from lemonade_deploy.cli import depot
@@ -21,12 +20,6 @@ from lemonade_deploy.domain.lock import Release
 from lemonade_deploy.errors import UsageError
 
 ARCHIVE = tar_gz(bundle_members())
-
-
-@pytest.fixture
-def server() -> Iterator[Nasty]:
-    with serving() as running:
-        yield running
 
 
 def without_notes(release: Release) -> Release:

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from nasty import POLICY, Nasty, bundle_members, publish, serving, tar_gz
+from nasty import POLICY, Nasty, bundle_members, publish, tar_gz
 
 from lemonade_deploy.depot import lock, qualification
 from lemonade_deploy.domain.bundle_lock import unqualified
@@ -18,12 +17,6 @@ from lemonade_deploy.domain.module import Refused
 from lemonade_deploy.domain.releases import KNOWN_BAD
 
 TAG = "vllm0.23.1-rocm7.13.0-gfx1151"
-
-
-@pytest.fixture
-def server() -> Iterator[Nasty]:
-    with serving() as running:
-        yield running
 
 
 @pytest.fixture
