@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from bundle_host import Box
+from depot_server import TOKEN, bring, running
 from kernel_sources import PrivateApt
 from mainline_site import Signer
-from nasty import Nasty, bundle_members, publish, serving, tar_gz
+from nasty import TAG, Nasty, bundle_members, publish, serving, tar_gz
 
+from lemonade_deploy.depot import fetch, pack
 from lemonade_deploy.domain import kernel_search
+from lemonade_deploy.domain.bundle_sources import Place
 from lemonade_deploy.domain.lock import Release
 
 
@@ -50,6 +54,31 @@ def box(tmp_path: Path, server: Nasty) -> Box:
 def releases(server: Nasty) -> list[Release]:
     """Three releases of one family."""
     return [publish(server, tar_gz(bundle_members(n)), tag=f"vllm{n}-rocm7-gfx1151")[0] for n in range(3)]
+
+
+@pytest.fixture
+def release(server: Nasty) -> Release:
+    """A release whose lock names each file's own address on this server."""
+    made = publish(server, tar_gz(bundle_members()))[0]
+    assets = tuple(dataclasses.replace(a, url=f"{server.url}/{TAG}/{a.name}") for a in made.assets)
+    return dataclasses.replace(made, assets=assets)
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges and chunks so small that a release of the tests has several of each."""
+    monkeypatch.setattr(fetch, "SEGMENT", 10_000)
+    monkeypatch.setattr(pack, "PLAIN", 50_000)
+
+
+@pytest.fixture
+def depot(tmp_path: Path, release: Release, small_parts: None) -> Iterator[tuple[Path, Place]]:
+    """A filled depot that is served, and its place."""
+    folder = tmp_path / "depot"
+    bring(folder, release)
+    pack.pack(folder, release)
+    with running(folder) as url:
+        yield folder, Place("depot", url, TOKEN)
 
 
 @pytest.fixture
