@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from driver_box import Box, grub_cfg
+from grub_box import state_of
 
 from lemonade_deploy.domain import activation, grub, paths, trial, trial_menu, trial_units
 from lemonade_deploy.domain.host import Completed
@@ -22,12 +23,6 @@ def box_of(tmp_path: Path, *kernels: str, running: str = OLD) -> Box:
     box.kernel(running)
     box.file(activation.BOOT_ID, "0000-1\n")
     return box.kernels(*(kernels or (OLD, NEW)))
-
-
-def state_of(box: Box) -> grub.Grub:
-    state = grub.read(box.host)
-    assert state is not None
-    return state
 
 
 def top(box: Box) -> list[tuple[str, str]]:
