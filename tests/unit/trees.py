@@ -255,3 +255,14 @@ def radeon(root: Path, kernel: str = GOOD_KERNEL, origin: str = "in-tree") -> Tr
     tree = bare(root, kernel).pci(0x744C, "0000:03:00.0").cpu_node()
     tree.kfd_gpu(1, 110000, 0x744C, 192, (46047232, 40960))
     return tree.module(kernel, origin).loaded(origin, kernel)
+
+
+def foreign(root: Path) -> Tree:
+    """Strix Halo whose module no package brought."""
+    return strix_halo(root).module(GOOD_KERNEL, "foreign")
+
+
+def built_in(root: Path) -> Tree:
+    """Strix Halo with a node, and no loaded module: amdgpu is in the kernel's image."""
+    tree = bare(root).pci(0x1586).kfd_gpu(1, 110501, 0x1586, 80, GOOD_SIZES)
+    return tree.module(GOOD_KERNEL, "in-tree")
