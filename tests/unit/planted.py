@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
+from planted_boxes import due, mes, mes_in_debugfs, passed_through, two_sources, unsigned
 from trees import (
     AMD_LINE,
     GOOD_KERNEL,
@@ -22,49 +22,9 @@ from trees import (
     strix_halo,
 )
 
-
-def two_sources(root: Path) -> Tree:
-    tree = strix_halo(root).amd_source("31.20")
-    return tree.file("/etc/apt/sources.list.d/rocm.list", "# x\n" + AMD_LINE.format("31.40.1"))
-
-
-def unsigned(root: Path) -> Tree:
-    tree = strix_halo(root, "6.18.20-061820-generic", GOOD_SIZES, "dkms").dkms_packages().secure_boot()
-    return tree.dkms(built=["6.18.20-061820-generic"])
-
-
-def mes(root: Path, version: str = "0x00000083") -> Tree:
-    device = "/sys/class/drm/card0/device"
-    tree = strix_halo(root).file(f"{device}/uevent", "PCI_SLOT_NAME=0000:c5:00.0\n")
-    tree.file(f"{device}/mem_info_vram_total", "1\n")
-    return tree.file(f"{device}/fw_version/mes_fw_version", f"{version}\n")
-
-
-def due(root: Path) -> Tree:
-    tree = strix_halo(root).file("/proc/sys/kernel/random/boot_id", "abc\n")
-    marker = {"initramfs": True, "reboot": ["the driver was removed"], "boot_id": "abc"}
-    return tree.file("/var/lib/lemonade-deploy/activation-due.json", json.dumps(marker))
-
-
 Build = Callable[[Path], Tree]
 
-
 # (id, severity, a text that `found` must contain, host)
-def mes_in_debugfs(root: Path) -> Tree:
-    tree = strix_halo(root).file(
-        "/sys/kernel/debug/dri/1/name", "amdgpu dev=0000:c5:00.0 unique=0000:c5:00.0\n"
-    )
-    text = (
-        "MES_KIQ feature version: 6, fw version: 0x0000006f\nMES feature version: 1, fw version: 0x00000083\n"
-    )
-    return tree.file("/sys/kernel/debug/dri/1/amdgpu_firmware_info", text)
-
-
-def passed_through(root: Path) -> Tree:
-    tree = bare(root).pci(0x1586, kind=0x038000).module(GOOD_KERNEL, "in-tree")
-    return tree.link("/sys/bus/pci/devices/0000:c5:00.0/driver", "../../../bus/pci/drivers/vfio-pci")
-
-
 PLANTED: list[tuple[str, str, str, Build]] = [
     ("no-supported-gpu", "error", "No AMD GPU is on the PCI bus", bare),
     ("no-supported-gpu", "error", "Navi 21 (gfx1030)", lambda r: bare(r).pci(0x73BF)),

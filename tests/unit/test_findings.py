@@ -9,18 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-from planted import PLANTED, Build, mes
-from trees import (
-    AMD_LINE,
-    GOOD_KERNEL,
-    OLD_VGPR_SIZES,
-    Tree,
-    bare,
-    dark,
-    dirty,
-    radeon,
-    strix_halo,
-)
+from planted import PLANTED, Build
+from planted_boxes import mes
+from trees import AMD_LINE, GOOD_KERNEL, OLD_VGPR_SIZES, Tree, bare, dark, dirty, radeon, strix_halo
 
 from lemonade_deploy.domain import disk, paths, preflight
 from lemonade_deploy.domain.decision import Wishes
