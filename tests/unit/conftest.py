@@ -16,7 +16,7 @@ from mainline_site import Signer
 from nasty import TAG, Nasty, bundle_members, publish, serving, tar_gz
 
 from lemonade_deploy.depot import fetch, pack
-from lemonade_deploy.domain import kernel_search
+from lemonade_deploy.domain import disk, kernel_search
 from lemonade_deploy.domain.bundle_sources import Place
 from lemonade_deploy.domain.lock import Release
 
@@ -87,3 +87,9 @@ def apt(monkeypatch: pytest.MonkeyPatch) -> type[PrivateApt]:
     fresh = type("Apt", (PrivateApt,), {"packages": {}, "planned": None, "errors": []})
     monkeypatch.setattr(kernel_search, "PrivateApt", fresh)
     return fresh
+
+
+@pytest.fixture
+def plenty_of_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file system has 500 GiB free."""
+    monkeypatch.setattr(disk, "free_bytes", lambda _host, _path: 500 * disk.GIB)
