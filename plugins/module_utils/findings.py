@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .finding_kinds import ERROR, INFO, KINDS, WARNING, Kind
+from .finding_kinds import ERROR, INFO, WARNING, Kind
+from .finding_kinds_driver import DRIVER
+from .finding_kinds_host import HOST
 from .scrub import addresses
 
 __all__ = ["ERROR", "INFO", "REGISTRY", "WARNING", "Finding", "Kind", "finding", "printable"]
@@ -31,7 +33,7 @@ class Finding(NamedTuple):
         }
 
 
-REGISTRY: dict[str, Kind] = {kind.id: kind for kind in KINDS}
+REGISTRY: dict[str, Kind] = {kind.id: kind for kind in (*DRIVER, *HOST)}
 
 
 def finding(

@@ -180,11 +180,8 @@ def test_documentation_equals_the_registry() -> None:
 
 def test_every_kind_is_planted_above() -> None:
     elsewhere = {"disk-space", "bundle-known-bad", "bundle-unqualified", "no-decision", "dkms-breaks-kernel"}
-    elsewhere |= {
-        "kernel-unproven",
-        "kernel-half-memory",
-        "kernel-source-refused",
-    }  # test_kernel_search, test_backports, test_mainline
+    # Of kernels on offer: test_kernel_search, test_backports, test_mainline.
+    elsewhere |= {"kernel-unproven", "kernel-half-memory", "kernel-source-refused"}
     elsewhere |= {"rocm-kernel-pair", "rocm-kernel-refused"}
     elsewhere |= {"kernel-hold", "boot-no-fallback"}  # above, test_preflight_stops
     assert {name for name, *_rest in PLANTED} | elsewhere == set(REGISTRY)
