@@ -22,6 +22,7 @@ RETURN_ZERO = b"\x31\xc0\xc3"  # xor eax,eax; ret
 # PyModuleDef: ob_refcnt, ob_type, m_init, m_index, m_copy, m_name, m_doc, m_size, then six
 # pointers that may be null (CPython 3.7 to 3.13, Include/moduleobject.h).
 MODULE_DEF_WORDS = 14
+RELOCATIONS = 2  # of a module: its definition's type and name
 
 
 @dataclass
@@ -54,6 +55,39 @@ def _align(value: int, to: int) -> int:
     return -(-value // to) * to
 
 
+@dataclass(frozen=True)
+class _Layout:
+    """Where each part stands: offset in the file and address alike. Sizes in bytes."""
+
+    count: int  # of symbols
+    hash: int
+    symbols: int
+    strings: int
+    rela: int
+    text: int
+    text_size: int
+    dynamic: int
+    dynamic_size: int
+    data: int
+    end: int
+
+
+def _layout(functions: int, strings_size: int, module: bytes) -> _Layout:
+    """Room for that many exported functions; a *module* (its name, or nothing) adds its own parts."""
+    count = 1 + functions + (1 if module else 0)
+    hash_at = 64 + 4 * 56  # behind the headers
+    symbols = _align(hash_at + 4 * (3 + count), 8)
+    strings = symbols + 24 * count
+    rela = _align(strings + strings_size, 8)
+    text = _align(rela + (24 * RELOCATIONS if module else 0), 16)
+    text_size = 16 * functions
+    dynamic = _align(text + text_size, PAGE)
+    dynamic_size = 16 * (6 + (3 if module else 0) + 1)
+    data = dynamic + dynamic_size
+    end = data + (8 * MODULE_DEF_WORDS + len(module) if module else 0)
+    return _Layout(count, hash_at, symbols, strings, rela, text, text_size, dynamic, dynamic_size, data, end)
+
+
 def shared_object(soname: str, functions: Sequence[str] = (), python_module: str | None = None) -> bytes:
     """An ELF shared object whose *functions* return 0.
 
@@ -62,67 +96,68 @@ def shared_object(soname: str, functions: Sequence[str] = (), python_module: str
     """
     names = _Names()
     soname_at = names.add(soname)
-    symbols = [_symbol(0, 0, 0, 0, 0)]
-    header_size = 64 + 4 * 56
     exported = [*functions, *([f"PyInit_{python_module}"] if python_module else [])]
     offsets = [names.add(name) for name in exported]
     type_at = names.add("PyModuleDef_Type") if python_module else 0
-    count = 1 + len(exported) + (1 if python_module else 0)
-    relocations = 2 if python_module else 0
+    module = python_module.encode() + b"\0" if python_module else b""
+    at = _layout(len(exported), len(names.data), module)
 
-    hash_at = header_size
-    symbols_at = _align(hash_at + 4 * (3 + count), 8)
-    strings_at = symbols_at + 24 * count
-    rela_at = _align(strings_at + len(names.data), 8)
-    text_at = _align(rela_at + 24 * relocations, 16)
-    text_size = 16 * len(exported)
-    dynamic_at = _align(text_at + text_size, PAGE)
-    dynamic_size = 16 * (6 + (3 if relocations else 0) + 1)
-    data_at = dynamic_at + dynamic_size
-    module_name = (python_module or "").encode() + b"\0"
-    end = data_at + (8 * MODULE_DEF_WORDS + len(module_name) if python_module else 0)
-
-    text = bytearray()
-    for index, name in enumerate(exported):
-        at = text_at + 16 * index
-        symbols.append(_symbol(offsets[index], 0x12, 1, at, 16))
-        if python_module and name == f"PyInit_{python_module}":
-            code = b"\x48\x8d\x05" + struct.pack("<i", data_at - (at + 7)) + b"\xc3"  # lea rax,[def]; ret
-        else:
-            code = RETURN_ZERO
-        text += code.ljust(16, b"\x90")
-    rela = b""
-    if python_module:
+    symbols = [_symbol(0, 0, 0, 0, 0)]
+    symbols += [_symbol(name, 0x12, 1, at.text + 16 * index, 16) for index, name in enumerate(offsets)]
+    if module:
         symbols.append(_symbol(type_at, 0x10, 0, 0, 0))
-        rela = struct.pack("<QQq", data_at + 8, (count - 1) << 32 | R_X86_64_64, 0)
-        rela += struct.pack("<QQq", data_at + 40, R_X86_64_RELATIVE, data_at + 8 * MODULE_DEF_WORDS)
 
-    dynamic = [(DT_HASH, hash_at), (DT_STRTAB, strings_at), (DT_SYMTAB, symbols_at)]
-    dynamic += [(DT_STRSZ, len(names.data)), (DT_SYMENT, 24), (DT_SONAME, soname_at)]
-    if relocations:
-        dynamic += [(DT_RELA, rela_at), (DT_RELASZ, 24 * relocations), (DT_RELAENT, 24)]
-    dynamic.append((0, 0))
+    image = bytearray(at.end)
 
-    image = bytearray(end)
-
-    def put(at: int, data: bytes) -> None:
-        image[at : at + len(data)] = data
+    def put(start: int, data: bytes) -> None:
+        image[start : start + len(data)] = data
 
     put(0, _elf_header())
-    put(64, _program_header(PT_LOAD, 5, 0, text_at + text_size, PAGE))
-    put(64 + 56, _program_header(PT_LOAD, 6, dynamic_at, end - dynamic_at, PAGE))
-    put(64 + 112, _program_header(PT_DYNAMIC, 6, dynamic_at, dynamic_size, 8))
-    put(64 + 168, _program_header(PT_GNU_STACK, 6, 0, 0, 16))
-    put(hash_at, _hash_table(count))
-    put(symbols_at, b"".join(symbols))
-    put(strings_at, bytes(names.data))
-    put(rela_at, rela)
-    put(text_at, bytes(text))
-    put(dynamic_at, b"".join(struct.pack("<QQ", *entry) for entry in dynamic))
-    if python_module:
-        put(data_at, struct.pack("<Q", 1))  # ob_refcnt; m_size stays 0: no per-module state
-        put(data_at + 8 * MODULE_DEF_WORDS, module_name)
+    put(64, _program_headers(at))
+    put(at.hash, _hash_table(at.count))
+    put(at.symbols, b"".join(symbols))
+    put(at.strings, bytes(names.data))
+    put(at.text, _text(at, len(functions), bool(module)))
+    put(at.dynamic, _dynamic(at, len(names.data), soname_at, bool(module)))
+    if module:
+        put(at.rela, _relocations(at))
+        put(at.data, struct.pack("<Q", 1))  # ob_refcnt; m_size stays 0: no per-module state
+        put(at.data + 8 * MODULE_DEF_WORDS, module)
     return bytes(image)
+
+
+def _text(at: _Layout, functions: int, module: bool) -> bytes:
+    """The functions' code, 16 bytes each; a module's PyInit, which gives its definition, is the last."""
+    text = functions * RETURN_ZERO.ljust(16, b"\x90")
+    if module:
+        after = at.text + len(text) + 7
+        code = b"\x48\x8d\x05" + struct.pack("<i", at.data - after) + b"\xc3"  # lea rax,[def]; ret
+        text += code.ljust(16, b"\x90")
+    return text
+
+
+def _relocations(at: _Layout) -> bytes:
+    """A module definition's type, which is the last symbol, and its name."""
+    kind = struct.pack("<QQq", at.data + 8, (at.count - 1) << 32 | R_X86_64_64, 0)
+    return kind + struct.pack("<QQq", at.data + 40, R_X86_64_RELATIVE, at.data + 8 * MODULE_DEF_WORDS)
+
+
+def _dynamic(at: _Layout, strings_size: int, soname_at: int, module: bool) -> bytes:
+    """What the loader looks up."""
+    entries = [(DT_HASH, at.hash), (DT_STRTAB, at.strings), (DT_SYMTAB, at.symbols)]
+    entries += [(DT_STRSZ, strings_size), (DT_SYMENT, 24), (DT_SONAME, soname_at)]
+    if module:
+        entries += [(DT_RELA, at.rela), (DT_RELASZ, 24 * RELOCATIONS), (DT_RELAENT, 24)]
+    return b"".join(struct.pack("<QQ", *entry) for entry in [*entries, (0, 0)])
+
+
+def _program_headers(at: _Layout) -> bytes:
+    return (
+        _program_header(PT_LOAD, 5, 0, at.text + at.text_size, PAGE)
+        + _program_header(PT_LOAD, 6, at.dynamic, at.end - at.dynamic, PAGE)
+        + _program_header(PT_DYNAMIC, 6, at.dynamic, at.dynamic_size, 8)
+        + _program_header(PT_GNU_STACK, 6, 0, 0, 16)
+    )
 
 
 def _elf_header() -> bytes:
