@@ -20,6 +20,17 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from .. import catalog
 
 _DAY = datetime.timedelta(days=1)
+_SIGNS = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 @dataclass(frozen=True)
@@ -75,21 +86,10 @@ def _make(pki: Pki) -> None:
         )
 
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=True,
-        crl_sign=True,
-        encipher_only=False,
-        decipher_only=False,
-    )
     ca = (
         begin(ca_name, ca_key)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
+        .add_extension(_SIGNS, critical=True)
         .sign(ca_key, hashes.SHA256())
     )
     server = (
