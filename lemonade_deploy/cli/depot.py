@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,15 +13,14 @@ from rich.console import Console
 from rich.panel import Panel
 
 from lemonade_deploy.cli import options
+from lemonade_deploy.cli.depot_input import failed, place
 from lemonade_deploy.cli.transfer import Shown, short
 from lemonade_deploy.depot import github, lockfile, qualification
 from lemonade_deploy.depot import lock as locking
-from lemonade_deploy.depot.packages import Contradiction
-from lemonade_deploy.depot.store import WrongBytes
 from lemonade_deploy.domain.assets import BASE_URL
 from lemonade_deploy.domain.fetch import FetchError
 from lemonade_deploy.domain.gfx import FAMILIES
-from lemonade_deploy.domain.lock import FILE_NAME, LockError, Release
+from lemonade_deploy.domain.lock import LockError, Release
 from lemonade_deploy.domain.releases import BadRelease, base_for, split, tag
 from lemonade_deploy.envelope import Envelope, write
 from lemonade_deploy.errors import UsageError, did_you_mean
@@ -101,52 +99,6 @@ def lock(
         entries = {name: known[name].archive for name, _family in tags}
         write(envelope.document(Exit.OK, {}, lock_file=str(path), locked=entries))
     return Exit.OK
-
-
-def failed(
-    console: Console, envelope: Envelope, error: Exception, json_output: bool, verb: str = "lock"
-) -> int:
-    """Say what went wrong; gives the exit code."""
-    if isinstance(error, (locking.Changed, Contradiction)):
-        found = str(error)
-        remedy = "If the new bytes are wanted, remove the entry from the lock file and do the same again."
-    elif isinstance(error, WrongBytes):
-        found = str(error)
-        remedy = "It is damaged, or of another build: `depot fetch` (or the file again) replaces it."
-    else:
-        found, remedy = getattr(error, "found", str(error)), getattr(error, "remedy", "")
-    console.print(f"lemonade-deploy depot {verb}: {found}", markup=False, style="bold red")
-    if remedy:
-        console.print(remedy, markup=False)
-    if json_output:
-        failure = UsageError(found, remedy)
-        write(envelope.document(Exit.FAILED, {}, failure))
-    return Exit.FAILED
-
-
-def place(inventory: str | None, lock_file: Path | None, written: bool = False) -> Path:
-    """The lock file that the options name; *written*: it can be written. Raises UsageError."""
-    if lock_file is not None:
-        path = lock_file
-    elif inventory is None:
-        path = Path(FILE_NAME)
-    elif not inventory.strip() or not Path(inventory).exists():
-        raise UsageError(f"there is no inventory {inventory or repr(inventory)}")
-    else:
-        path = lockfile.beside(inventory)
-    if written:
-        writable(path)
-    return path
-
-
-def writable(path: Path) -> None:
-    """Say that a file cannot be written before hours went into it. Raises UsageError."""
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder; a file is wanted.")
-    if not path.parent.is_dir():
-        raise UsageError(f"there is no folder {path.parent} for {path.name}.")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise UsageError(f"the folder {path.parent} cannot be written.")
 
 
 def _tags(release: str, gfx: list[str]) -> list[tuple[str, str]]:

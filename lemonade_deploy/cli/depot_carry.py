@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from lemonade_deploy.cli import options
-from lemonade_deploy.cli.depot import app, failed, place, writable
+from lemonade_deploy.cli.depot import app
+from lemonade_deploy.cli.depot_input import failed, folder_of, place, readable, writable
 from lemonade_deploy.cli.depot_store import (
     ERRORS,
     Folder,
@@ -60,7 +61,7 @@ def gc_command(
       lemonade-deploy depot gc -i hosts.yml
     """
     envelope, console = Envelope("depot", sys.argv[1:]), make_console()
-    folder = depot or store.default_folder()
+    folder = folder_of(depot)
     try:
         keep = wanted(place(inventory, lock_file), [])
         left = collect.find(folder, keep.releases.values(), keep.packages).foreign
@@ -107,7 +108,7 @@ def export_command(
       lemonade-deploy depot import bundles.tar -i hosts.yml
     """
     envelope, console = Envelope("depot", sys.argv[1:]), make_console()
-    folder = depot or store.default_folder()
+    folder = folder_of(depot)
     try:
         content = wanted(place(inventory, lock_file), [])
         writable(target)
@@ -152,7 +153,8 @@ def import_command(
       lemonade-deploy depot import /media/stick/bundles.tar --depot /srv/depot
     """
     envelope, console = Envelope("depot", sys.argv[1:]), make_console()
-    folder, path = depot or store.default_folder(), place(inventory, lock_file, written=True)
+    folder, path = folder_of(depot), place(inventory, lock_file, written=True)
+    readable(source, remedy="Give the file that `lemonade-deploy depot export` wrote.")
     try:
         known = Content(lockfile.read(path), lockfile.read_packages(path))
         whole = source.stat().st_size

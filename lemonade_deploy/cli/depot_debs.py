@@ -13,11 +13,13 @@ import typer
 from rich.console import Console
 
 from lemonade_deploy.cli import options
-from lemonade_deploy.cli.depot import app, failed, place
+from lemonade_deploy.cli.depot import app
+from lemonade_deploy.cli.depot_input import failed, folder_of, place, readable
 from lemonade_deploy.cli.depot_store import ERRORS, Folder, Inventory, LockFile, make_console
 from lemonade_deploy.cli.transfer import Shown
 from lemonade_deploy.depot import lockfile, mainline, packages, store
 from lemonade_deploy.depot.packages import Package
+from lemonade_deploy.domain import mainline_source, signature
 from lemonade_deploy.domain.kernel_choice import Mainline
 from lemonade_deploy.domain.lemonade_source import PACKAGE
 from lemonade_deploy.domain.mainline_source import Tampered
@@ -59,9 +61,11 @@ def add_deb_command(
     envelope, console = Envelope("depot", sys.argv[1:]), make_console()
     if sha256 and (len(sha256) != 64 or set(sha256.lower()) - set("0123456789abcdef")):
         raise UsageError(f"--sha256 {sha256}: 64 hexadecimal digits are wanted.")
-    folder, path = depot or store.default_folder(), place(inventory, lock_file, written=True)
+    folder, path = folder_of(depot), place(inventory, lock_file, written=True)
     try:
         name = f"{store.DEBS}/{packages.deb_name(source)}"
+        if "://" not in source:
+            readable(Path(source))
         known = lockfile.read_packages(path).get(name)
         if known and sha256 and known.sha256 != sha256.lower():
             raise packages.Contradiction(known, Package(name, known.size, sha256.lower(), "--sha256"))
@@ -113,9 +117,10 @@ def add_kernel_command(
       lemonade-deploy depot add-kernel 6.18.20 --url /srv/mirror/mainline
     """
     envelope, console = Envelope("depot", sys.argv[1:]), make_console()
-    folder, path = depot or store.default_folder(), place(inventory, lock_file, written=True)
+    folder, path = folder_of(depot), place(inventory, lock_file, written=True)
     try:
         wanted, known = mainline.version_of(version), lockfile.read_packages(path)
+        _look(url, key, fingerprint)
         settings = Mainline(url, fingerprint, key)
         with store.held(folder, "add-kernel"):
             with Shown(console, "packages") as shown:
@@ -137,6 +142,20 @@ def add_kernel_command(
     if json_output:
         write(envelope.document(Exit.OK, {}, depot=str(folder), packages=[draft.path for draft in drafts]))
     return Exit.OK
+
+
+def _look(url: str, key: str, fingerprint: str) -> None:
+    """Raise UsageError where a place on this machine is not there, or the fingerprint is none."""
+    digits = signature.normal(fingerprint)
+    if len(digits) not in (40, 64) or set(digits) - set("0123456789ABCDEF"):
+        raise UsageError(
+            f"--fingerprint {fingerprint}: 40 hexadecimal digits are wanted.",
+            "Ubuntu publishes its own at wiki.ubuntu.com/Kernel/MainlineBuilds.",
+        )
+    if (mirror := mainline_source.local_path(url)) and not Path(mirror).is_dir():
+        raise UsageError(f"there is no folder {mirror} (--url).", "Give a mirror's folder, or its address.")
+    if key and (file := mainline_source.local_path(key)):
+        readable(Path(file), "--key")
 
 
 def keep(folder: Path, path: Path, drafts: Iterable[Package]) -> None:

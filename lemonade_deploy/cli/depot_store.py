@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lemonade-deploy depot fetch | serve``: fill the depot's folder, serve it to the hosts."""
+"""``lemonade-deploy depot fetch``: fill the depot's folder; and what the other verbs share."""
 
 from __future__ import annotations
 
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,9 +11,10 @@ import typer
 from rich.console import Console
 
 from lemonade_deploy.cli import options
-from lemonade_deploy.cli.depot import app, failed, place
+from lemonade_deploy.cli.depot import app
+from lemonade_deploy.cli.depot_input import failed, folder_of, place
 from lemonade_deploy.cli.transfer import Shown
-from lemonade_deploy.depot import archive, fetch, lock, lockfile, pack, packages, serve, store
+from lemonade_deploy.depot import archive, fetch, lock, lockfile, pack, packages, store
 from lemonade_deploy.depot.archive import Content
 from lemonade_deploy.domain.assets import asset_url
 from lemonade_deploy.domain.bundle_fetch import WrongDigest
@@ -44,9 +44,18 @@ def make_console() -> Console:
 
 def wanted(path: Path, names: list[str]) -> Content:
     """What is locked: all of it, or the releases by full or base tag. Raises UsageError, LockError."""
+    if not path.exists():
+        raise UsageError(
+            f"the lock file {path} does not exist.",
+            "`lemonade-deploy depot lock default` makes it, with -i INVENTORY beside an inventory. "
+            "Where there is one already, name it with -i INVENTORY or --lock FILE.",
+        )
     known, debs = lockfile.read(path), lockfile.read_packages(path)
     if not known and not debs:
-        raise UsageError(f"{path} locks nothing.", "Run `lemonade-deploy depot lock RELEASE` first.")
+        raise UsageError(
+            f"the lock file {path} names neither a release nor a package.",
+            "`lemonade-deploy depot lock default` adds the newest qualified release.",
+        )
     for name in names:
         if not any(name in (tag, split(tag)[0]) for tag in known):
             raise UsageError(f"{path} has no release {name}.", f"It has: {', '.join(known)}.")
@@ -97,7 +106,7 @@ def fetch_command(
       lemonade-deploy depot fetch vllm0.22.1-rocm7.13.0 --jobs 8
     """
     envelope, console = Envelope("depot", sys.argv[1:]), make_console()
-    folder = depot or store.default_folder()
+    folder = folder_of(depot)
     try:
         content = wanted(place(inventory, lock_file), releases or [])
         with store.held(folder, "fetch"):
@@ -127,52 +136,3 @@ def chunked(console: Console, folder: Path, release: Release) -> None:
     """Make a release's chunks, and show how far that is."""
     with Shown(console, release.tag) as shown:
         pack.pack(folder, release, lambda done: shown("zstd chunks", done, release.size))
-
-
-@app.command("serve", cls=options.Page)
-def serve_command(
-    depot: Folder = None,
-    bind: Annotated[str, typer.Option("--bind", metavar="ADDRESS")] = "0.0.0.0",  # noqa: S104
-    port: Annotated[int, typer.Option("--port", metavar="N", min=1, max=65535)] = serve.PORT,
-    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE")] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE")] = None,
-) -> int:
-    """Usage: lemonade-deploy depot serve [OPTIONS]
-
-    Serve the depot to the hosts over HTTP until Ctrl-C. They need its address and
-    token: vllm_rocm_depot_url, and vllm_rocm_depot_token from a vault. The token is
-    made once and stays in the file `token` of the depot.
-
-      --depot DIR        folder (~/.cache/lemonade-deploy/depot)
-      --bind ADDRESS     address to listen at (0.0.0.0: all)
-      --port N           TCP port (13380)
-      --tls-cert FILE, --tls-key FILE   serve HTTPS (PEM); else the bytes, which
-                         hosts verify, and the token go over the LAN in clear
-
-    Exit codes: 0 stopped, 1 failed, 64 wrong usage.
-
-    Examples:
-      lemonade-deploy depot serve
-      lemonade-deploy depot serve --bind 10.0.0.1 --tls-cert d.pem --tls-key d.key
-    """
-    envelope, console = Envelope("depot", sys.argv[1:]), make_console()
-    if (tls_cert is None) != (tls_key is None):
-        raise UsageError("--tls-cert and --tls-key belong together.")
-    tls = (str(tls_cert), str(tls_key)) if tls_cert and tls_key else None
-    folder = depot or store.default_folder()
-    said = partial(console.print, markup=False)
-    try:
-        with store.explained(folder):
-            token = serve.token_of(folder, said)
-        server = serve.server(folder, (bind, port), token, tls, said)
-    except (FetchError, OSError, OverflowError) as error:
-        return failed(console, envelope, error, False, "serve")
-    scheme = "https" if tls else "http"
-    console.print(f"{folder} at {scheme}://{bind}:{port}; token: {folder / store.TOKEN}", markup=False)
-    try:
-        server.serve_forever()
-    except KeyboardInterrupt:
-        console.print("stopped")
-    finally:
-        server.server_close()
-    return Exit.OK

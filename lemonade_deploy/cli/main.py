@@ -18,6 +18,7 @@ from lemonade_deploy.cli import (
     demo,
     depot_carry,
     depot_debs,
+    depot_serve,
     depot_store,
     doctor,
     lab,
@@ -45,8 +46,8 @@ rollback.register(app)
 bench.register(app)
 demo.register(app)
 app.add_typer(lab.app, name="lab")
-for part in (depot_store, depot_debs, depot_carry):
-    depot = part.app  # one group, whose verbs stand in three files
+for part in (depot_store, depot_debs, depot_serve, depot_carry):
+    depot = part.app  # one group, whose verbs stand in several files
 app.add_typer(depot, name="depot")
 
 # What the parser makes of a KeyboardInterrupt.

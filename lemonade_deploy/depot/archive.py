@@ -27,6 +27,14 @@ LOCK_LIMIT = 16 << 20  # bytes
 Progress = Callable[[int], None]
 
 
+class NoExport(ArchiveError):
+    """The file is nothing that `depot export` writes."""
+
+
+class Damaged(ArchiveError):
+    """An export that was cut off, or that holds what `depot export` does not write."""
+
+
 @dataclass(frozen=True)
 class Content:
     """What a lock names: releases and packages."""
@@ -133,31 +141,38 @@ def bring_in(
     """Put what an exported file holds into the depot; gives that, and *known* with it.
 
     *agreed* is called once the locks agree, before anything is written. *progress* gets the bytes of
-    files so far. Raises FetchError (no room), ArchiveError (not such a file), Changed or
-    Contradiction (*known* says otherwise), WrongBytes, LockError, OSError.
+    files so far. Raises FetchError (no room), NoExport (not such a file), Damaged, Changed or
+    Contradiction (*known* says otherwise), WrongBytes, OSError.
     """
     try:
-        with tarfile.open(source, "r|") as tar:
-            found = _locked(tar)
+        with _opened(source) as tar:
+            found = _locked(tar, source)
             merged = known.merged(found)  # before anything in the depot is replaced
             store.demand(folder, room_for(folder, found))
             agreed()
             _unpack(tar, folder, found, progress)
             return found, merged
     except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
-        raise ArchiveError(f"{source}: {error}") from error
+        raise Damaged(f"{source} is damaged or was cut off ({error}).") from error
 
 
-def _locked(tar: tarfile.TarFile) -> Content:
+def _opened(source: Path) -> tarfile.TarFile:
+    try:
+        return tarfile.open(source, "r|")
+    except (tarfile.TarError, EOFError, ValueError) as error:
+        raise NoExport(f"{source} is no tar file, so no export of a depot.") from error
+
+
+def _locked(tar: tarfile.TarFile, source: Path) -> Content:
     first = tar.next()
     content = tar.extractfile(first) if first and first.size <= LOCK_LIMIT else None
     if first is None or first.name != FILE_NAME or content is None:
-        raise ArchiveError(f"it does not begin with a {FILE_NAME}")
+        raise NoExport(f"{source} is no export of a depot: it does not begin with {FILE_NAME}.")
     try:
         told = lockfile.load(content.read(), FILE_NAME)
+        return Content(parse(told, FILE_NAME), lockfile.packages_of(told, FILE_NAME))
     except LockError as error:
-        raise ArchiveError(f"its {error}") from error
-    return Content(parse(told, FILE_NAME), lockfile.packages_of(told, FILE_NAME))
+        raise Damaged(f"{source} holds a lock file that is wrong: {error}.") from error
 
 
 def _unpack(tar: tarfile.TarFile, folder: Path, content: Content, progress: Progress) -> None:
@@ -167,13 +182,15 @@ def _unpack(tar: tarfile.TarFile, folder: Path, content: Content, progress: Prog
         found = expected.pop(member.name, None)
         stream = tar.extractfile(member) if found and member.isreg() else None
         if found is None or stream is None:
-            raise ArchiveError(f"it holds {member.name!r}, which its lock does not name")
+            raise Damaged(f"{tar.name!s} holds {member.name!r}, which its lock does not name.")
         if member.size != found[0]:
-            raise ArchiveError(f"{member.name} has {member.size} bytes in it, its lock says {found[0]}")
+            raise Damaged(
+                f"{tar.name!s}: {member.name} has {member.size} bytes in it, its lock says {found[0]}."
+            )
         _take(_Counted(stream, progress, done), member.name, found[1], folder, str(tar.name))
         done += found[0]
     if expected:
-        raise ArchiveError(f"it lacks {', '.join(expected)}")
+        raise Damaged(f"{tar.name!s} lacks {', '.join(expected)}.")
 
 
 def _take(content: _Counted, path: str, sha256: str, folder: Path, source: str) -> None:

@@ -132,7 +132,7 @@ class _Ranges:
             os.fsync(data.fileno())
 
     def _ranged(self) -> bool:
-        probe = Download(self._url, policy=self._policy)
+        probe = Download(self._url, policy=self._policy, kept=True)
         return probe.exists() and probe.ranged
 
     @staticmethod
@@ -149,7 +149,7 @@ class _Ranges:
         offset, end = start + begun, min(start + step, self._asset.size)
         if offset >= end:
             return
-        download = Download(self._url, self._asset.size, self._policy)
+        download = Download(self._url, self._asset.size, self._policy, kept=True)
         with closing(download.chunks(offset, end)) as chunks:
             for chunk in chunks:
                 written = 0

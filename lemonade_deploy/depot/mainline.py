@@ -21,13 +21,18 @@ from lemonade_deploy.domain.kernel_choice import Deb, Mainline
 from lemonade_deploy.domain.mainline import Unusable, Version
 
 KEY = f"{store.MAINLINE}/key.asc"
+OPTIONS = mainline_source.Names("--url", "--fingerprint", "")
+
+
+class NoSuchVersion(FetchError):
+    """What was given is no version of a kernel."""
 
 
 def version_of(text: str) -> Version:
-    """The version that *text* (6.18.20, v6.18.20, 6.18.20-061820-generic) means. Raises FetchError."""
+    """The version that *text* (6.18.20, v6.18.20, 6.18.20-061820-generic) means. Raises NoSuchVersion."""
     found = mainline.versions([f"v{text.removeprefix('v').partition('-')[0]}"])
     if not found:
-        raise FetchError(f"{text} is no stable version of a mainline kernel (like 6.18.20).")
+        raise NoSuchVersion(f"{text} is no stable version of a mainline kernel (like 6.18.20).")
     return found[0]
 
 
@@ -37,12 +42,15 @@ def take(folder: Path, version: Version, settings: Mainline, progress: Progress)
     Raises FetchError (not there, not usable), mainline_source.Tampered, OSError.
     """
     host = Host()
-    reader = mainline_source.Reader(host, settings)
+    reader = mainline_source.Reader(host, settings, OPTIONS)
     try:
         debs = _debs(reader, version)
         key = mainline_source.read_key(host, settings)
     except Unusable as error:
-        raise FetchError(f"{settings.url}: {error}.") from error
+        raise FetchError(
+            f"{settings.url}: {error}.",
+            "Name another VERSION, another mirror (--url), or another key (--key).",
+        ) from error
     base = f"{store.MAINLINE}/{version.folder}"
     page = reader.tree.page(f"{version.folder}/") or ""
     kept = [_keep(folder, KEY, key), _keep(folder, f"{base}/index.html", page.encode())]

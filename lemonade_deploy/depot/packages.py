@@ -67,6 +67,10 @@ class Contradiction(Exception):
         )
 
 
+class NoPackage(FetchError):
+    """What was given is no Debian package."""
+
+
 def parse(value: Any, file: str) -> dict[str, Package]:
     """The lock file's `packages`. Raises LockError."""
     if not isinstance(value, Mapping):
@@ -114,10 +118,10 @@ def merge(known: Mapping[str, Package], new: Iterable[Package]) -> dict[str, Pac
 
 
 def deb_name(source: str) -> str:
-    """The file's name of a .deb given by address or path. Raises FetchError where it is none."""
+    """The file's name of a .deb given by address or path. Raises NoPackage where it is none."""
     name = unquote(PurePosixPath(urlsplit(source).path if "://" in source else source).name)
     if not _DEB.fullmatch(name):
-        raise FetchError(
+        raise NoPackage(
             f"{source}: {name or 'it'} is no name of a package (NAME_VERSION_amd64.deb or …_all.deb).",
             "Give the address or path of the .deb itself.",
         )

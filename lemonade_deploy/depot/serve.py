@@ -83,19 +83,17 @@ def server(
     folder: Path,
     address: tuple[str, int],
     token: str,
-    tls: tuple[str, str] | None = None,
+    tls: ssl.SSLContext | None = None,
     said: Callable[[str], None] = lambda _line: None,
 ) -> ThreadingHTTPServer:
-    """A server that is bound; call serve_forever(). *tls*: certificate and key. Raises OSError."""
+    """A server that is bound; call serve_forever(). *tls*: see module ``tls``. Raises OSError."""
     if not token:
         raise ValueError("a depot without a token would be open to all")
     made = ThreadingHTTPServer(address, partial(Handler, folder=folder, token=token, said=said))
     made.daemon_threads = True
     if tls:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(*tls)
         # The handshake is done in the connection's own thread, not while others wait to be accepted.
-        made.socket = context.wrap_socket(made.socket, server_side=True, do_handshake_on_connect=False)
+        made.socket = tls.wrap_socket(made.socket, server_side=True, do_handshake_on_connect=False)
     return made
 
 

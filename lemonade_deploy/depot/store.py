@@ -142,6 +142,14 @@ def index_of(folder: Path, release: Release, compare: bool = False) -> Index | N
     return index if whole else None
 
 
+def holds_something(folder: Path) -> bool:
+    """Whether any finished file is there to be served: of a release, or a package."""
+    return any(
+        path.is_file() and path.parent.name != INCOMING and not path.name.endswith((PARTIAL, PROGRESS))
+        for path in (*folder.glob("*/*"), *folder.glob(f"{MAINLINE}/*/*"))
+    )
+
+
 def files_below(path: Path) -> list[Path]:
     """All files below a folder."""
     return [file for file in sorted(path.rglob("*")) if file.is_file()]

@@ -93,7 +93,9 @@ class Source:
     def _download(self, asset: Asset, start: int) -> Generator[bytes, None, None]:
         if start >= asset.size:
             return
-        download = Download(self.url(asset), asset.size, self._policy, self._token)
+        download = Download(
+            self.url(asset), asset.size, self._policy, self._token, kept=self.cache is not None
+        )
         try:
             for chunk in download.chunks(start):
                 self.fetched += len(chunk)

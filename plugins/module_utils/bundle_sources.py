@@ -113,7 +113,7 @@ class DepotChunks:
             yield data
 
     def _fetch(self, chunk: Chunk) -> bytes:
-        download = Download(self._url(chunk.name), chunk.size, self._policy, self._place.token)
+        download = Download(self._url(chunk.name), chunk.size, self._policy, self._place.token, kept=True)
         data = b"".join(download.chunks())
         self.fetched += len(data)
         self.retries += download.retries

@@ -8,7 +8,6 @@ who reads the stream compares digests.
 
 from __future__ import annotations
 
-import email.utils
 import functools
 import http.client
 import os
@@ -21,6 +20,7 @@ import urllib.request
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
+from .http_headers import digits, retry_after
 from .module import Refused
 
 READ = 1 << 18  # bytes asked for in one read
@@ -70,18 +70,25 @@ class _Again(Exception):
 class Download:
     """One file on a server. ``size`` in bytes where it is known; else learned from the answer.
 
-    *token* is sent to this server only, not to where it redirects. ``ranged``: whether it gave
-    the part that was asked for (after exists()).
+    *token* is sent to this server only, not to where it redirects. *kept*: who reads it keeps what came,
+    and the next run goes on with that. ``ranged``: whether it gave the part that was asked for (after
+    exists()).
     """
 
     def __init__(
-        self, url: str, size: int | None = None, policy: Policy | None = None, token: str = ""
+        self,
+        url: str,
+        size: int | None = None,
+        policy: Policy | None = None,
+        token: str = "",
+        kept: bool = False,
     ) -> None:
         self.url = url
         self.size = size
         self.retries = 0
         self.ranged = False
         self._token = token
+        self._kept = kept
         self._expected = size is not None
         self._policy = policy or Policy()
         self._etag = ""
@@ -136,7 +143,8 @@ class Download:
             where = f" after {offset} of {self.size} bytes" if offset else ""
             raise FetchError(
                 f"{self.url}: {again}{where} ({failed} attempts).",
-                "Check that this host reaches the server, then run the same command again; it goes on here.",
+                "Check that this machine reaches the server, then run the same command again"
+                f"{'; it goes on where it was' if self._kept else ''}.",
             ) from again
         pause = min(policy.backoff * 2 ** (failed - 1), policy.backoff_max)
         pause *= 0.75 + random.random() / 2  # noqa: S311 - spreads a fleet, hides nothing
@@ -193,7 +201,7 @@ class Download:
                 )
             self._total(None if found[3] == "*" else int(found[3]))
             return 0
-        self._total(_digits(answer.headers.get("Content-Length", "")))
+        self._total(digits(answer.headers.get("Content-Length", "")))
         return offset
 
     def _total(self, total: int | None) -> None:
@@ -231,7 +239,7 @@ class Download:
 
     def _refusal(self, error: urllib.error.HTTPError, offset: int) -> Exception:
         if error.code in _TRANSIENT:
-            wait = _retry_after(error.headers.get("Retry-After", ""))
+            wait = retry_after(error.headers.get("Retry-After", ""))
             return _Again(f"HTTP {error.code} {error.reason}", wait)
         if error.code == 416:
             return _Again(f"the server has no bytes after {offset} (HTTP 416)", odd=True)
@@ -268,23 +276,6 @@ class _Meter:
 
 def _reason(error: BaseException) -> str:
     return str(getattr(error, "reason", "") or error or type(error).__name__)
-
-
-def _digits(value: str) -> int | None:
-    """A header's number. str.isdigit alone holds for ² too; int() refuses that, and very long ones."""
-    value = value.strip()
-    return int(value) if value.isascii() and value.isdigit() and len(value) <= 18 else None
-
-
-def _retry_after(value: str) -> float | None:
-    """Seconds of a Retry-After header, which holds a number or a date."""
-    seconds = _digits(value)
-    if seconds is not None:
-        return float(seconds)
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except (TypeError, ValueError, OverflowError):
-        return None
 
 
 def fetch_text(url: str, policy: Policy | None = None, limit: int = 1 << 16, token: str = "") -> str | None:

@@ -131,7 +131,7 @@ class Hub:
     def download(self, repository: Repository, file: File) -> Download:
         """A file, to be read from any offset."""
         url = f"{self.url}/{quote(repository.name)}/resolve/{repository.commit}/{quote(file.path)}"
-        return Download(url, file.size, self._policy, self._token)
+        return Download(url, file.size, self._policy, self._token, kept=True)
 
     def text(self, repository: Repository, path: str) -> str | None:
         """A small file of the repository, None where it has none of that name."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Generator
+from typing import NamedTuple
 
 from . import mainline, signature
 from .fetch import READ, Download, FetchError, Policy
@@ -25,6 +26,17 @@ class Tampered(Refused):
 
     def __init__(self, found: str, remedy: str) -> None:
         super().__init__(found, remedy, KIND)
+
+
+class Names(NamedTuple):
+    """What the settings are called where the user gives them; by default the roles' variables."""
+
+    url: str = "kernel_mainline_url"
+    fingerprint: str = "kernel_mainline_key_fingerprint"
+    otherwise: str = ", or another kernel_source"
+
+
+VARIABLES = Names()
 
 
 class Tree:
@@ -98,9 +110,10 @@ def read_key(host: Host, settings: Mainline) -> bytes:
 class Reader:
     """Builds of one tree; the key is fetched once, and only when there is something to verify."""
 
-    def __init__(self, host: Host, settings: Mainline) -> None:
+    def __init__(self, host: Host, settings: Mainline, names: Names = VARIABLES) -> None:
         self._host = host
         self._settings = settings
+        self._names = names
         self._key = b""
         self.tree = Tree(host, settings.url)
 
@@ -130,7 +143,7 @@ class Reader:
             raise Tampered(
                 f"{self.tree.place(path)} has no signature (CHECKSUMS.gpg)",
                 "Nothing was changed. Take a whole mirror of kernel.ubuntu.com/mainline as "
-                "kernel_mainline_url, or another kernel_source.",
+                f"{self._names.url}{self._names.otherwise}.",
             )
         self._key = self._key or read_key(self._host, self._settings)
         fault = signature.why_not(self._host, data, signed, self._key, self._settings.fingerprint)
@@ -138,7 +151,7 @@ class Reader:
             raise Tampered(
                 f"{self.tree.place(path)} is not signed by {signature.normal(self._settings.fingerprint)}: "
                 f"{fault}",
-                "Nothing was changed. Compare kernel_mainline_key_fingerprint with what Ubuntu publishes "
+                f"Nothing was changed. Compare {self._names.fingerprint} with what Ubuntu publishes "
                 "(wiki.ubuntu.com/Kernel/MainlineBuilds); do not go on with this mirror.",
             )
         return mainline.checksums(data.decode("utf-8", "replace"))
@@ -146,14 +159,14 @@ class Reader:
 
 def stream(
     host: Host, url: str, start: int = 0, size: int = 0, policy: Policy | None = None
-) -> Iterator[bytes]:
+) -> Generator[bytes, None, None]:
     """The bytes of a package from *start* on, from the web or from a folder. *size* 0: not known.
 
     Raises FetchError, OSError.
     """
     local = local_path(url)
     if not local:
-        yield from Download(url, size or None, policy).chunks(start)
+        yield from Download(url, size or None, policy, kept=True).chunks(start)
         return
     with open(host.path(local), "rb") as file:
         file.seek(start)

@@ -78,7 +78,7 @@ def test_an_import_takes_only_what_its_lock_names(tmp_path: Path, release: Relea
     assert dispatch(["depot", "import", "b.tar", "--depot", "d"]) == Exit.FAILED
     assert not list(tmp_path.rglob("evil"))
     Path("b.tar").write_bytes(b"no tar")
-    assert dispatch(["depot", "import", "b.tar", "--depot", "d"]) == Exit.FAILED
+    assert dispatch(["depot", "import", "b.tar", "--depot", "d"]) == Exit.USAGE
 
 
 def test_damage_on_the_way_is_noticed(

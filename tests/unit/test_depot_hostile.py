@@ -115,7 +115,7 @@ def test_odd_yaml_is_an_error_with_a_name(
     here: Path, text: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "l.lock").write_text(text)
-    assert dispatch(["depot", "fetch", "--lock", "l.lock", "--depot", "d"]) == Exit.FAILED
+    assert dispatch(["depot", "fetch", "--lock", "l.lock", "--depot", "d"]) == Exit.USAGE
     assert said in capsys.readouterr().err
     exported(text)
     assert said in import_fails(capsys)

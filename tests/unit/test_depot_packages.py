@@ -99,7 +99,7 @@ def test_other_bytes_than_said_or_locked_show_both(
 
 @pytest.mark.parametrize("source", ["x.deb", "lemonade.tar.gz", "https://example.org/", "a_1_arm64.deb"])
 def test_what_is_no_package_is_refused(here: Path, source: str) -> None:
-    assert dispatch(["depot", "add-deb", source]) == Exit.FAILED
+    assert dispatch(["depot", "add-deb", source]) == Exit.USAGE
     assert dispatch(["depot", "add-deb", DEB, "--sha256", "abc"]) == Exit.USAGE
 
 
@@ -275,4 +275,4 @@ def test_a_kernel_with_a_damaged_package_or_signature_is_not_taken(
     assert "made by another key" in capsys.readouterr().err
     assert not (here / FILE_NAME).exists()
     assert not (depot / "mainline").exists()
-    assert dispatch(["depot", "add-kernel", "latest"]) == Exit.FAILED
+    assert dispatch(["depot", "add-kernel", "latest"]) == Exit.USAGE

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a depot's verbs are given, looked at before they work; and what went wrong, in plain words."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rich.console import Console
+
+from lemonade_deploy.depot import lock as locking
+from lemonade_deploy.depot import lockfile, store
+from lemonade_deploy.depot.archive import Damaged, NoExport
+from lemonade_deploy.depot.mainline import NoSuchVersion
+from lemonade_deploy.depot.packages import Contradiction, NoPackage
+from lemonade_deploy.depot.store import WrongBytes
+from lemonade_deploy.domain.lock import FILE_NAME, LockError
+from lemonade_deploy.envelope import Envelope, write
+from lemonade_deploy.errors import UsageError
+from lemonade_deploy.exits import Exit
+
+_BAD_INPUT = (NoExport, NoPackage, NoSuchVersion)  # what was given is not what the verb takes
+
+
+def place(inventory: str | None, lock_file: Path | None, written: bool = False) -> Path:
+    """The lock file that the options name; *written*: it can be written. Raises UsageError."""
+    if lock_file is not None:
+        path = lock_file
+    elif inventory is None:
+        path = Path(FILE_NAME)
+    elif not inventory.strip() or not Path(inventory).exists():
+        raise UsageError(f"there is no inventory {inventory or repr(inventory)}")
+    else:
+        path = lockfile.beside(inventory)
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; a file is wanted.")
+    if written:
+        writable(path)
+    return path
+
+
+def writable(path: Path) -> None:
+    """Say that a file cannot be written before hours went into it. Raises UsageError."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; a file is wanted.")
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent} for {path.name}.")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"the folder {path.parent} cannot be written.")
+
+
+def readable(path: Path, option: str = "", remedy: str = "") -> Path:
+    """*path*, a file that can be read; *option* is what named it. Raises UsageError."""
+    by = f" ({option})" if option else ""
+    if path.is_dir():
+        raise UsageError(f"{path}{by} is a folder; a file is wanted.", remedy)
+    if not path.exists():
+        raise UsageError(f"there is no file {path}{by}.", remedy)
+    if not os.access(path, os.R_OK):
+        raise UsageError(f"{path}{by} cannot be read by this user.", "Give this user the right to read it.")
+    return path
+
+
+def folder_of(depot: Path | None) -> Path:
+    """The depot's folder, which need not be there yet. Raises UsageError where it cannot be one."""
+    folder = depot or store.default_folder()
+    for there in (folder, *folder.parents):
+        if there.is_dir():
+            break
+        if there.exists() or there.is_symlink():
+            what = "is" if there == folder else f"lies below {there}, which is"
+            kind = "a file" if there.exists() else "a link that leads nowhere"
+            raise UsageError(
+                f"--depot {folder} {what} {kind}; a depot is a folder.",
+                "Name a folder; one that is not there yet is made.",
+            )
+    return folder
+
+
+def failed(
+    console: Console, envelope: Envelope, error: Exception, json_output: bool, verb: str = "lock"
+) -> int:
+    """Say what went wrong; gives the exit code. Raises UsageError where what was given is wrong."""
+    found, remedy = _explained(error)
+    if isinstance(error, (*_BAD_INPUT, LockError)):
+        raise UsageError(found, remedy) from error
+    console.print(f"lemonade-deploy depot {verb}: {found}", markup=False, style="bold red")
+    if remedy:
+        console.print(remedy, markup=False)
+    if json_output:
+        failure = UsageError(found, remedy)
+        write(envelope.document(Exit.FAILED, {}, failure))
+    return Exit.FAILED
+
+
+def _explained(error: Exception) -> tuple[str, str]:
+    """(what was found, what to do)."""
+    if isinstance(error, (locking.Changed, Contradiction)):
+        remedy = "If the new bytes are wanted, remove the entry from the lock file and do the same again."
+        return str(error), remedy
+    if isinstance(error, WrongBytes):
+        return str(
+            error
+        ), "It is damaged, or of another build: `depot fetch` (or the file again) replaces it."
+    if isinstance(error, NoExport):
+        return str(error), "`lemonade-deploy depot export FILE`, where the network is, writes such a file."
+    if isinstance(error, Damaged):
+        return str(error), "Copy it anew from where `lemonade-deploy depot export` wrote it, or export again."
+    if isinstance(error, LockError):
+        return str(error), "Correct the lock file, or take an earlier state of it from your version control."
+    if isinstance(error, OSError) and error.filename:
+        return _of_system(error)
+    return getattr(error, "found", str(error)), getattr(error, "remedy", "")
+
+
+def _of_system(error: OSError) -> tuple[str, str]:
+    """What the system said about a file, without its number and its brackets."""
+    name = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
+    if isinstance(error, PermissionError):
+        return (
+            f"this user may not read or write {name}.",
+            "Run it as the user whose file it is, or name another place.",
+        )
+    if isinstance(error, FileNotFoundError):
+        return f"there is no file {name}.", "Check the path."
+    if isinstance(error, (NotADirectoryError, FileExistsError)):
+        return f"{name}: a folder is wanted there, and something else is in its place.", "Name another place."
+    return f"{name}: {error.strerror or error}.", ""
