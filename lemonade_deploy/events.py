@@ -23,7 +23,7 @@ _RESULT_EVENTS = {
 }
 
 
-PROGRESS = "[PROGRESS] "  # as the action plugin lemonade_model writes it
+PROGRESS = "[PROGRESS] "  # as plugin_utils/watched.py writes it
 
 
 class Listener(Protocol):

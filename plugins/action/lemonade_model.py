@@ -11,11 +11,10 @@ import time
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
+from ansible_collections.lemonade.deploy.plugins.plugin_utils.watched import tell
 
 MODULE = "lemonade.deploy.lemonade_model"
 SLICE = 15  # s between two signs of a download
-PROGRESS = "[PROGRESS] "  # the controller shows such a line in the host's own (events.py)
 
 
 class ActionModule(ActionBase):
@@ -46,9 +45,7 @@ class ActionModule(ActionBase):
         fresh = [
             str(one["object"]).partition(" ")[2] for one in changes if one["object"].startswith("model ")
         ]
-        Display().display(
-            f"{PROGRESS}{host} checking and loading; a first load compiles kernels and can take minutes"
-        )
+        tell(host, "checking and loading; a first load compiles kernels and can take minutes")
         last = self._module(variables, stage="load", fresh=fresh)
         if last.get("failed"):
             return last
@@ -65,8 +62,7 @@ class ActionModule(ActionBase):
     def _tell(self, host: str, progress: dict[str, Any], seconds: float) -> None:
         done, total = progress["done"] / 1e9, progress["total"] / 1e9
         share = 100 * done / total if total else 0.0
-        told = f"{progress['file']}: {done:.2f} of {total:.2f} GB, {share:.0f} % ({seconds:.0f} s)"
-        Display().display(f"{PROGRESS}{host} {told}")
+        tell(host, f"{progress['file']}: {done:.2f} of {total:.2f} GB, {share:.0f} % ({seconds:.0f} s)")
 
 
 def _too_long(progress: dict[str, Any], limit: float) -> dict[str, Any]:

@@ -7,11 +7,10 @@ import time
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
+from ansible_collections.lemonade.deploy.plugins.plugin_utils.watched import tell
 
 MODULE = "lemonade.deploy.vllm_by_lemond"
 SLICE = 15  # s between two signs
-PROGRESS = "[PROGRESS] "  # the controller shows such a line in the host's own (events.py)
 
 
 class ActionModule(ActionBase):
@@ -28,7 +27,7 @@ class ActionModule(ActionBase):
         first = result = self._module(variables)
         while result.get("more") and not result.get("failed"):
             told = f"lemond installs vLLM: {result['progress']} ({time.monotonic() - began:.0f} s)"
-            Display().display(f"{PROGRESS}{variables.get('inventory_hostname', '')} {told}")
+            tell(str(variables.get("inventory_hostname", "")), told)
             result = self._module(variables)
         if result.get("failed") or result is first:
             return result

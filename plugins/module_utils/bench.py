@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from . import bench_stats, lemond_log
+from . import bench_stats, lemond_log, progress
 from .bench_request import PROMPT, RequestFailed, Sample, Target, measure
 from .host import Host
 from .lemond_api import Lemond, LemondUnreachable
@@ -66,6 +66,7 @@ class Bench:
         self._ask = ask
         self._number = 0
         self._lock = threading.Lock()
+        self.place = ""  # which of the models, for who watches
 
     def model(self, name: str) -> dict[str, Any]:
         """Everything measured of a model. ``status`` is ok, partial (something was measured) or failed."""
@@ -93,8 +94,10 @@ class Bench:
     def _measure(self, name: str, result: dict[str, Any]) -> None:
         self.unload()
         drop_page_cache(self._host, result["checkpoint"])
+        self._tell("cold load; the first one of a bundle compiles kernels and can take minutes")
         result["load"]["cold"] = self.load(name)
         self.unload()
+        self._tell("warm load")
         result["load"]["warm"] = self.load(name)
         loaded = self._client.loaded(name) or {}
         result["args"] = [scrub(str(word), [self._key]) for word in loaded.get("launch_command") or []]
@@ -106,12 +109,18 @@ class Bench:
             self._method.prompt,
             self._method.timeout,
         )
-        for _turn in range(self._method.warmup):
+        for turn in range(self._method.warmup):
+            self._tell(f"warm-up {turn + 1} of {self._method.warmup}")
             self._one(target, "warm-up")
-        for _turn in range(self._method.runs):
+        for turn in range(self._method.runs):
+            self._tell(f"run {turn + 1} of {self._method.runs}")
             result["runs"].append(self._one(target, "run").public())
         for clients in self._method.concurrency:
+            self._tell(f"{clients} client(s) at once")
             result["concurrency"].append(self._level(target, clients))
+
+    def _tell(self, text: str) -> None:
+        progress.say(self._host, f"{self.place}: {text}")
 
     # --- loading ---------------------------------------------------------------
 

@@ -152,8 +152,9 @@ def run(
     key = {"models": list(names), "method": method.public(), "serving": serving_digest(host), **told}
     session = Session(host, key, fresh)
     results = []
-    for name in names:
+    for number, name in enumerate(names, 1):
         result = session.done.get(name)
+        bench.place = f"{name} ({number} of {len(names)})"
         if result is None:
             wait_alive(client, lambda: True, _ANSWER_TIMEOUT)
             result = bench.model(name)

@@ -13,7 +13,7 @@ import os
 import time
 from dataclasses import replace
 
-from . import bundle, bundle_progress, bundle_space
+from . import bundle, bundle_progress, bundle_space, progress
 from .alone import alone
 from .bundle import Observed
 from .bundle_stream import Check, Filling, Order, Stats, fill
@@ -48,6 +48,7 @@ def lay_down(host: Host, order: Order, name: str, stats: Stats) -> None:
         try:
             manifest = fill(filling)
             began = time.monotonic()
+            progress.say(host, f"{order.release.tag}: checked without starting the GPU")
             order.check(host, staging, order.release.family)
             stats.static_check_seconds = time.monotonic() - began
             _finish(host, order.release, manifest, staging, name)

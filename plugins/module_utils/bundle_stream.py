@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import bundle_check, bundle_progress, bundle_space
+from . import bundle_check, bundle_progress, bundle_space, progress
 from .bundle_fetch import Source, WrongDigest
 from .bundle_progress import Reached
 from .bundle_sources import DepotChunks, Place, knock, without
@@ -207,8 +207,11 @@ def _attempt(filling: Filling, place: Place) -> Manifest:
     source, opener = _opened(filling, place)
     reached, journal = filling.restore()
     stats.resumed = reached.manifest.size + (reached.part.done if reached.part else 0)
-    chunks = ahead(opener(reached.offset), 1 if isinstance(source, DepotChunks) else QUEUE)
     tree, interval = order.release.tree, sys.getswitchinterval()
+    told = progress.bytes_told(
+        filling.host, order.release.tag, opener(reached.offset), reached.offset, tree.size if tree else None
+    )
+    chunks = ahead(told, 1 if isinstance(source, DepotChunks) else QUEUE)
     # Threads that mostly run outside the interpreter's lock: 5 ms until a waiting one gets
     # it would cap the stream at ~200 MiB/s.
     sys.setswitchinterval(0.0005)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from . import progress
 from .host import Host
 from .scrub import addresses, scrub
 
@@ -141,6 +142,7 @@ class PlanNotEmpty(Exception):
 def apply_all(changes: Sequence[Change], host: Host) -> None:
     """Carry out *changes* in order."""
     for change in changes:
+        progress.say(host, f"{change.object}: {change.action}")
         for operation in change.operations:
             operation.apply(host)
 

@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Sequence
 
-from . import apt, disk, dpkg, kernel_signing, mainline, mainline_debs, paths, secure_boot
+from . import apt, disk, dpkg, kernel_signing, mainline, mainline_debs, paths, progress, secure_boot
 from .fetch import Policy
 from .host import Host
 from .kernel_choice import Deb
@@ -102,7 +102,8 @@ def _complete(host: Host, deb: Deb, part: str, policy: Policy | None) -> bool:
     with open(host.path(part), "ab") as out:
         start = out.tell()
         if not deb.size or start < deb.size:
-            for chunk in stream(host, deb.url, start, deb.size, policy):
+            wire = stream(host, deb.url, start, deb.size, policy)
+            for chunk in progress.bytes_told(host, deb.name, wire, start, deb.size or None):
                 digest.update(chunk)
                 out.write(chunk)
         out.flush()

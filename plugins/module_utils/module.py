@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from . import progress
 from .change import Change, PlanNotEmpty, carry_out, result
 from .host import CommandFailed, Host
 from .refusal import AnsibleModuleLike, Refused, fail
@@ -25,8 +26,9 @@ def run_module(
     A failure returns ``failure: {layer, task, message, remedy}`` beside ``msg``.
     """
     try:
-        changes = carry_out(plan, host, module.check_mode)
-        returned = result(changes, **extra(changes))
+        with progress.told(host, not module.check_mode):
+            changes = carry_out(plan, host, module.check_mode)
+            returned = result(changes, **extra(changes))
     except Refused as refusal:
         fail(module, layer, refusal.found, refusal.remedy)
     except (CommandFailed, PlanNotEmpty, OSError) as error:

@@ -34,6 +34,7 @@ GRUB_SNIPPET = "/etc/default/grub.d/zz-lemonade-deploy.cfg"  # sourced last by g
 TRIAL_CONFIRMED = "/run/lemonade-deploy/trial-confirmed"  # of this boot: the new kernel stays
 KERNEL_HOLD = STATE_DIR + "/kernel-hold.json"  # metapackages held, and since when
 KERNEL_KEEP = "/etc/apt/apt.conf.d/90lemonade-deploy-kernels"
+PROGRESS = "/run/lemonade-deploy/progress"  # what a module tells while it works
 HOLD_DIR = "/run/lemonade-deploy/hold"  # stand-in for update-initramfs while packages change
 UDEV_RULES = "/etc/udev/rules.d/70-lemonade-deploy-gpu.rules"
 

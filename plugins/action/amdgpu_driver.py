@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Controller side of amdgpu_driver: shows how far it is."""
+
+from __future__ import annotations
+
+from ansible_collections.lemonade.deploy.plugins.plugin_utils.watched import Watched
+
+
+class ActionModule(Watched):
+    """The module, watched."""
+
+    module = "amdgpu_driver"
