@@ -154,6 +154,7 @@ def test_stopping_leaves_no_process(vllm: Lab) -> None:
 @pytest.mark.full
 def test_offline_needs_no_name_server_and_says_what_is_missing(vllm: Lab) -> None:
     offline = ("-e", "lemonade_server_offline=true")
+    assert run(vllm, *offline)["failure"] is None  # whatever the tests before have left
     sh(vllm, "cp /etc/hosts /root/")
     try:
         sh(vllm, "grep 127.0 /root/hosts > /etc/hosts")

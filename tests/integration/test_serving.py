@@ -72,8 +72,9 @@ def test_the_suite_is_green(served: Lab) -> None:
 def test_the_package_never_ran_lemond_with_its_own_settings(served: Lab) -> None:
     """The package's start would broadcast; the only start in the journal is ours."""
     journal = sh(served, "journalctl -u lemond -o cat --no-pager")
-    assert "Broadcasting disabled" in journal
-    assert journal.count("Starting HTTP server") == journal.count("Broadcasting disabled")
+    starts = journal.count("Started lemond.service")  # systemd's own line; lemond's threads mix theirs
+    assert starts > 0
+    assert journal.count("Broadcasting disabled") == starts
 
 
 def test_drop_ins_of_the_user_survive(served: Lab) -> None:
@@ -107,8 +108,12 @@ def test_an_engine_of_another_bundle_is_seen_and_replaced(served: Lab) -> None:
     back = f'cd {BUNDLES}; ln -sfn "$(ls -d vllm0*)" current; {RESTART}; rm -rf vllm9-other'
     with undone(served, back):
         sh(served, f'cd {BUNDLES}; cp -a "$(readlink current)" vllm9-other; ln -sfn vllm9-other current')
-        assert red(served) == {"engine::the_engine_runs_from_the_active_bundle"}
-        assert (run(served)["changed"], red(served)) == ([], set())
+        assert red(served) == {
+            "engine::the_active_bundle_is_the_wanted_release",
+            "engine::the_engine_runs_from_the_active_bundle",
+        }
+        assert run(served)["changed"] == []
+        assert red(served) == {"engine::the_active_bundle_is_the_wanted_release"}
 
 
 def test_a_run_that_died_before_the_restart_is_taken_up(served: Lab) -> None:

@@ -86,6 +86,18 @@ def test_a_task_tells_how_far_it_is() -> None:
     assert "1.00 of 2.00 GB" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
+def test_a_log_gets_a_sign_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    display, stream = plain()
+    with display:
+        take = collector(display)
+        take(event("runner_on_start"))
+        for second in range(40):
+            monkeypatch.setattr("lemonade_deploy.console.time.monotonic", lambda now=second: 500.0 + now)
+            take({"event": "verbose", "stdout": f"[PROGRESS] halo-1 {second} %\n"})
+    shown = [line.split()[-2] for line in stream.getvalue().splitlines() if line.endswith("%")]
+    assert shown == ["0", "15", "30"]
+
+
 def test_a_plan_is_not_shown_twice() -> None:
     display, stream = plain()
     with display:
