@@ -213,14 +213,12 @@ def _check_variables(answer: Mapping[str, Any], extra: extra_vars.ExtraFiles, kn
     common = _variables(answer["playbook_variables"] + answer["extra_variables"], extra)
     typed = {one.name: one for one in _variables(answer["extra_variables"], extra)}
     every = list(common)
-    pairs: list[str] = []
+    counting: dict[str, dict[str, Variable]] = {}
     for host, told in answer["host_variables"].items():
         own = _variables(told, extra)
         every.extend(own)
-        counting = {**{one.name: one for one in own}, **typed}
-        pairs += [validate.check_binding(host, counting), validate.check_installer(host, counting)]
-    problems = validate.check(every, known)
-    validate.demand(problems + [text for text in dict.fromkeys(pairs) if text])
+        counting[host] = {**{one.name: one for one in own}, **typed}
+    validate.demand(validate.check(every, known) + validate.clashes(counting))
 
 
 def _limits(answer: Mapping[str, Any], known: Specs) -> dict[str, dict[str, float]]:

@@ -51,7 +51,9 @@ def _fits(console: Console, table: Table) -> bool:
 def _table(hosts: Sequence[HostRun], check: bool, left_out: Sequence[str] = ()) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     rows = [_row(host, check) for host in hosts]
-    names = [name for name in _COLUMNS if name not in left_out]
+    # What no host has anything in says nothing: a rollback, for instance, looks at no driver.
+    told = [name for name in _COLUMNS if name in _ALWAYS or any(row[name] != "-" for row in rows)]
+    names = [name for name in told if name not in left_out]
     for name in names:
         right = name in ("tok/s", "time")
         table.add_column(
@@ -62,6 +64,7 @@ def _table(hosts: Sequence[HostRun], check: bool, left_out: Sequence[str] = ()) 
     return table
 
 
+_ALWAYS = ("host", "status", "time")
 _COLUMNS = ("host", "status", "kernel", "driver", "CWSR", "bundle", "answer", "tok/s", "time")
 
 

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator  # type: ignore[import-untyped]
 
@@ -22,6 +22,7 @@ INSTALLER = "vllm_rocm_installer"
 GENERATE = "lemonade_server_api_key_generate"
 
 
+_NAMED = 8  # hosts named in one sentence
 _YES = ("true", "yes", "on", "1", "y", "t")  # as Ansible reads a boolean
 
 
@@ -98,41 +99,66 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def check_binding(host: str, values: Mapping[str, Variable]) -> str:
-    """Refuse a server that listens beyond loopback without an API key; else an empty text.
+class Clash(NamedTuple):
+    """Two variables that do not go together on a host: ``what``, and ``why`` (with what to do)."""
 
-    *values* are the variables that count for *host* (extra variables included).
+    what: str
+    why: str
+
+    def told(self, hosts: Sequence[str]) -> str:
+        """The problem, once for all the *hosts* that have it; at most eight are named."""
+        more = f" and {len(hosts) - _NAMED} more" if len(hosts) > _NAMED else ""
+        names = f"host{'s' if len(hosts) > 1 else ''} {', '.join(hosts[:_NAMED])}{more}"
+        return f"{self.what} ({names}) {self.why}"
+
+
+def clashes(by_host: Mapping[str, Mapping[str, Variable]]) -> list[str]:
+    """One text for each clash, with its hosts. *by_host*: the variables that count for each."""
+    found: dict[Clash, list[str]] = {}
+    for host, values in by_host.items():
+        for clash in (check_binding(values), check_installer(values)):
+            if clash is not None:
+                found.setdefault(clash, []).append(host)
+    return [clash.told(hosts) for clash, hosts in found.items()]
+
+
+def check_binding(values: Mapping[str, Variable]) -> Clash | None:
+    """A server that listens beyond loopback without an API key; else None.
+
+    *values* are the variables that count for a host (extra variables included).
     """
     bind, key, made = values.get(BIND_HOST), values.get(API_KEY), values.get(GENERATE)
     if bind is None or bind.kind != "plain" or _is_loopback(str(bind.value)):
-        return ""
+        return None
     if made is not None and (made.kind != "plain" or str(made.value).lower() in _YES):
-        return ""
+        return None
     if key is not None and (key.kind != "plain" or key.value):
-        return ""
+        return None
     where = f"{bind.place}: " if bind.place else ""
-    return (
-        f"{where}{BIND_HOST} {bind.value} (host {host}) is wider than loopback, and {API_KEY} is not set: "
+    return Clash(
+        f"{where}{BIND_HOST} {bind.value}",
+        f"is wider than loopback, and {API_KEY} is not set: "
         f"anybody on the network could use the server. Set {API_KEY} (in a vault) or {GENERATE}, "
-        "or keep 127.0.0.1."
+        "or keep 127.0.0.1.",
     )
 
 
-def check_installer(host: str, values: Mapping[str, Variable]) -> str:
-    """Refuse to have vLLM installed by a lemond that may not, or does not run; else an empty text."""
+def check_installer(values: Mapping[str, Variable]) -> Clash | None:
+    """vLLM is to be installed by a lemond that may not, or does not run; else None."""
     installer = values.get(INSTALLER)
     if installer is None or installer.kind != "plain" or installer.value != "lemond":
-        return ""
+        return None
     other = values.get("lemonade_server_daemon")
     if other is None or other.kind != "plain" or other.value != "vllm":
         other = values.get("lemonade_server_offline")
         if other is None or other.kind != "plain" or str(other.value).lower() not in _YES:
-            return ""
+            return None
     where = f"{installer.place}: " if installer.place else ""
     at = f" ({other.place})" if other.place else ""
-    return (
-        f"{where}{INSTALLER} lemond (host {host}) contradicts {other.name} {other.value}{at}: lemond must "
-        f"run, and reach GitHub. Use {INSTALLER}: kit there."
+    return Clash(
+        f"{where}{INSTALLER} lemond",
+        f"contradicts {other.name} {other.value}{at}: lemond must "
+        f"run, and reach GitHub. Use {INSTALLER}: kit there.",
     )
 
 

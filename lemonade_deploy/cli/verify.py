@@ -133,15 +133,18 @@ def write_junit(path: Path, verdicts: Sequence[Verdict]) -> None:
 def show(console: Console, verdicts: Sequence[Verdict]) -> None:
     """The table, then every failure with its words and evidence."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in ("host", "status", "passed", "failed", "model", "tok/s", "time"):
-        table.add_column(name, justify="right" if name in ("passed", "failed", "tok/s", "time") else "left")
+    counts = ("tests", "passed", "failed", "skipped")  # the first is the sum of the others
+    for name in ("host", "status", *counts, "model", "tok/s", "time"):
+        table.add_column(name, justify="right" if name in (*counts, "tok/s", "time") else "left")
     for verdict in verdicts:
         inference = verdict.inference or {}
         table.add_row(
             verdict.host,
             Text(verdict.status, STYLES[verdict.status]),
+            str(len(verdict.tests)),
             str(sum(test.outcome == "passed" for test in verdict.tests)),
             str(sum(test.bad for test in verdict.tests)),
+            str(sum(test.outcome == "skipped" for test in verdict.tests)),
             str(inference.get("model") or "-"),
             str(inference.get("tokens_per_second") or "-"),
             clock(verdict.seconds),
@@ -157,6 +160,8 @@ def _failures(console: Console, verdict: Verdict) -> None:
     if verdict.absent:
         console.print(Text(f"{verdict.host}: {verdict.absent} {REMEDY_ABSENT}", STYLES["failed"]))
     for test in verdict.tests:
+        if test.outcome == "skipped" and not test.warning:
+            console.print(Text(f"{verdict.host}: {test.name}: skipped: {test.message}", STYLES["changed"]))
         if test.warning:
             console.print(Text(f"{verdict.host}: {test.name}: {test.warning}", STYLES["changed"]))
     for message in dict.fromkeys(test.message for test in verdict.tests if test.bad):

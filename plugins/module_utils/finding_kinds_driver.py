@@ -107,9 +107,10 @@ DRIVER = (
     ),
     Kind(
         "amdgpu-repo-outdated",
-        ERROR,
-        "An apt source names a driver repository older than the wanted one.",
-        "Set amdgpu_driver_policy dkms to switch it, or remove the source where the kernel's driver is used.",
+        INFO,
+        "An apt source names a driver repository older than the wanted one; an error only where the "
+        "driver is to come from there (amdgpu_driver_policy dkms).",
+        "Nothing: the decided driver does not come from there. The source may be removed.",
     ),
     Kind(
         "amdgpu-repo-suite",

@@ -34,8 +34,10 @@ HOST = (
     Kind(
         "rocm-kernel-pair",
         WARNING,
-        "AMD's table of kernels and ROCm versions for gfx1151 does not call this pair good.",
-        "See whether a model loads; else move kernel or vllm_rocm_release (the table: docs/kernel.md).",
+        "AMD's table for gfx1151 does not say that this kernel works with this ROCm (info: ROCm is only "
+        "newer than the table).",
+        "Nothing, while models load and answer. Where they do not: another kernel_version, or another "
+        "vllm_rocm_release; docs/kernel.md shows the table.",
     ),
     Kind(
         "rocm-kernel-refused",
@@ -61,8 +63,9 @@ HOST = (
     Kind(
         "kernel-hold",
         INFO,
-        "The kernel's metapackages are held; its security updates wait (a warning after 90 days).",
-        "Choose a newer kernel with kernel_version and run again, or set kernel_hold: false.",
+        "The packages that would bring another kernel are held, as they should be (a warning after 90 days: "
+        "the kernel's security updates wait, too).",
+        "After 90 days: choose a newer kernel with kernel_version and run again, or set kernel_hold: false.",
     ),
     Kind(
         "reboot-pending",

@@ -39,9 +39,14 @@ REGISTRY: dict[str, Kind] = {kind.id: kind for kind in (*DRIVER, *HOST)}
 def finding(
     kind: str, found: str, source: str, *, severity: str | None = None, remedy: str | None = None
 ) -> Finding:
-    """A finding of a registered kind; severity and remedy are the kind's unless given. Raises KeyError."""
+    """A finding of a registered kind; severity and remedy are the kind's unless given. Raises KeyError.
+
+    An empty *remedy* says that nothing is to be done.
+    """
     known = REGISTRY[kind]
-    return Finding(known.id, severity or known.severity, found, remedy or known.remedy, source)
+    return Finding(
+        known.id, severity or known.severity, found, known.remedy if remedy is None else remedy, source
+    )
 
 
 def printable(text: str) -> str:

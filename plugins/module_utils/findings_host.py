@@ -10,9 +10,10 @@ from . import apt_sources, dpkg, firmware_facts, paths, secure_boot, service_use
 from .apt_formats import Entry
 from .decision import Wishes
 from .disk import BOOT_MIN_MIB, GIB, MIB
-from .driver_choice import DKMS
+from .driver_choice import DKMS, choose_driver
 from .driver_releases import known_form, satisfies
 from .facts import Facts
+from .finding_kinds import PLAY
 from .findings import ERROR, INFO, WARNING, Finding, finding
 from .load_blockers import load_blockers
 
@@ -21,19 +22,30 @@ def _place(entry: Entry) -> str:
     return f"{entry.path} line {entry.line}: {entry.text}"
 
 
+# What an old repository means by (AMD's driver is asked for, AMD's driver is decided): (severity, remedy).
+_OUTDATED: dict[tuple[bool, bool], tuple[str, str | None]] = {
+    (True, True): (ERROR, f"{PLAY}: it switches the source."),
+    (False, True): (
+        WARNING,
+        "AMD's driver works and stays as it is; set amdgpu_driver_policy dkms to switch to the wanted one.",
+    ),
+    (False, False): (INFO, None),  # the kernel's own driver: nothing comes from there
+}
+
+
 def _repository(facts: Facts, wishes: Wishes) -> Iterator[Finding]:
     drivers = facts.apt.drivers
     suite = apt_sources.expected_suite(facts.distribution.base, facts.distribution.version)
+    driver, _why = choose_driver(facts, wishes)
     # The driver layer refuses them where it would install from there; else they only wait.
-    unclear = ERROR if wishes.policy == DKMS or facts.dkms_installed else WARNING
+    unclear = ERROR if driver.policy == DKMS else WARNING
     for entry in drivers:
         version = apt_sources.version(entry) or ""
         wanted = wishes.repository_version
         if known_form(wanted) and not satisfies(version, wanted, wishes.repository_exact):
-            # A source that nothing is installed from only waits there.
-            severity = ERROR if facts.dkms_installed else INFO
+            severity, remedy = _OUTDATED[wishes.policy == DKMS, driver.policy == DKMS]
             found = f"{_place(entry)} ({version}, wanted {wanted})"
-            yield finding("amdgpu-repo-outdated", found, entry.path, severity=severity)
+            yield finding("amdgpu-repo-outdated", found, entry.path, severity=severity, remedy=remedy)
         if suite is not None and entry.suite != suite:
             found = f"{_place(entry)} (suite {entry.suite}; {facts.distribution.name} needs {suite})"
             remedy = f"Change {entry.suite} to {suite} in {entry.path} line {entry.line}."

@@ -28,9 +28,12 @@ def hold_findings(host: Host, now: float) -> Iterator[Finding]:
     if held is None or not held.packages:
         return
     days = held.days(now)
-    found = f"held for {days} days for kernel {held.kernel}: {', '.join(held.packages)}"
-    severity = WARNING if days >= OLD_HOLD_DAYS else INFO
-    yield finding("kernel-hold", found, paths.KERNEL_HOLD, severity=severity)
+    age = "since today" if days == 0 else f"for {days} day{'s' if days > 1 else ''}"
+    found = f"held {age}, so that kernel {held.kernel} stays: {', '.join(held.packages)}"
+    if days >= OLD_HOLD_DAYS:
+        yield finding("kernel-hold", found, paths.KERNEL_HOLD, severity=WARNING)
+    else:
+        yield finding("kernel-hold", found, paths.KERNEL_HOLD, severity=INFO, remedy="")
 
 
 def kernel_findings(facts: Facts, decision: Decision) -> Iterator[Finding]:
@@ -43,4 +46,6 @@ def kernel_findings(facts: Facts, decision: Decision) -> Iterator[Finding]:
         yield finding("kernel-half-memory", f"kernel {facts.kernel} (ROCm#6143)", OSRELEASE)
     pair = decision.pair
     if pair is not None and (pair.verdict != rocm_pairs.OK or not pair.listed):
-        yield finding("rocm-kernel-pair", pair.why, TABLE)
+        # Newer than the table on a kernel that works with its newest row: nothing speaks against it.
+        severity = INFO if pair.verdict == rocm_pairs.OK else WARNING
+        yield finding("rocm-kernel-pair", pair.why, TABLE, severity=severity)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
 
 from . import apt_plan, dkms, kernel_signing, kernels, mainline, mainline_debs
 from .apt import PrivateApt
@@ -15,6 +17,7 @@ from .mainline_source import Reader
 from .refusal import Refused
 
 _TRIED = 5  # versions looked at: the newest ones may have failed to build, or need a newer release
+_NAMED = 3  # versions named where the one that was asked for is not to be had
 
 
 def other_dkms(host: Host) -> list[str]:
@@ -49,17 +52,39 @@ def find(host: Host, question: Question, settings: Mainline, apt: PrivateApt) ->
     there = reader.tree.versions()
     wanted = list(_suiting(question, there))
     where = reader.tree.local or reader.tree.url
-    if not wanted:
-        newest = ", ".join(version.folder[1:] for version in there[:3]) or "no version at all"
-        asked = question.version or "a stable version that suits"
-        raise mainline.Unusable(f"{where} has not {asked}; its newest are {newest}")
     headers, tried = needs_headers(host, question), []
+    if not wanted:
+        asked = question.version or "a stable version that suits"
+        raise mainline.Unusable(f"{where} has not {asked}; {_instead(question, reader, there, headers)}")
     for version in wanted[:_TRIED]:
         try:
             return _candidate(host, question, reader, version, headers, apt)
         except mainline.Unusable as why:
             tried.append(f"{version.folder[1:]}: {why}")
+    if question.version:
+        tried.append(_instead(question, reader, there, headers))
     raise mainline.Unusable("; ".join(tried))
+
+
+def _instead(question: Question, reader: Reader, there: list[mainline.Version], headers: list[str]) -> str:
+    """What to name instead: the newest builds that suit and are whole; what was not built is left out."""
+    if not there:
+        return "it has no version at all"
+    if not question.version:
+        return f"its newest is {there[0].folder[1:]}"
+    whole: list[str] = []
+    try:
+        for version in islice(_suiting(question._replace(version=""), there), _TRIED):
+            with suppress(mainline.Unusable):
+                reader.build(version, bool(headers))
+                whole.append(version.folder[1:])
+    except Refused:
+        return (
+            "what else is there could not be looked at"  # the network, or a signature: told where it counts
+        )
+    if not whole:
+        return "none of its newest builds suits this host"
+    return f"the newest there that suit this host are {', '.join(whole[:_NAMED])}"
 
 
 def _candidate(

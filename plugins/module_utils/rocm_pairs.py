@@ -41,8 +41,12 @@ _LAST = (7, 11, 0)
 _AS_LAST = (7, 12)
 
 
+# What a verdict means, for people.
+_MEANS = {OK: "works", WARNING: "may fail", NO: "does not work"}
+
+
 class Pair(NamedTuple):
-    """What the table says of a pair. ``listed``: whether ROCm's version has a row of its own."""
+    """What the table says of a pair, ``why`` in words. ``listed``: whether ROCm's version has its own row."""
 
     verdict: str
     listed: bool
@@ -69,14 +73,20 @@ def judge(rocm: str, release: str) -> Pair:
     """AMD's word on ROCm *rocm* (``7.15.0``) on the kernel *release*; a warning where there is none."""
     kernel, number = kernels.parse(release), _number(rocm)
     if kernel is None or not number:
-        return Pair(WARNING, False, f"AMD's table knows neither ROCm {rocm or '?'} nor kernel {release}")
+        unread = f"the ROCm version of the release ({rocm or 'none'})" if kernel else f"kernel {release}"
+        return Pair(WARNING, False, f"{unread} is of no form that AMD's table could be asked about")
     place = column(kernel)
     row = _ROWS.get(number) or _ROWS.get(number[:2])
     if row is not None:
         verdict = row[_COLUMNS.index(place)]
-        return Pair(verdict, True, f'AMD\'s table for ROCm {rocm} and kernels "{place}": {verdict}')
+        return Pair(verdict, True, f"by AMD's table kernel {release} with ROCm {rocm} {_MEANS[verdict]}")
     if number < _AS_LAST:
-        return Pair(WARNING, False, f"AMD's table has no row for ROCm {rocm}")
+        why = f"AMD's table does not name ROCm {rocm}, so it says nothing of it with kernel {release}"
+        return Pair(WARNING, False, why)
     verdict = _ROWS[_LAST][_COLUMNS.index(place)]
-    why = f'ROCm {rocm} is newer than AMD\'s table, its newest row (7.11.0) says for "{place}": {verdict}'
+    newest = ".".join(map(str, _LAST))
+    why = (
+        f"ROCm {rocm} is newer than AMD's table, which says nothing of it with kernel {release}; with ROCm "
+        f"{newest}, the newest in the table, this kernel {_MEANS[verdict]}"
+    )
     return Pair(verdict, False, why)

@@ -70,7 +70,7 @@ PLANTED: list[tuple[str, str, str, Build]] = [
     ),
     ("dkms-stale-tree", "error", "no installed package", lambda r: strix_halo(r).dkms()),
     ("dkms-unsigned-secure-boot", "error", "updates/dkms/amdgpu.ko.zst", unsigned),
-    ("amdgpu-repo-outdated", "error", "/etc/apt/sources.list.d/amdgpu.list line 1", dirty),
+    ("amdgpu-repo-outdated", "info", "/etc/apt/sources.list.d/amdgpu.list line 1", dirty),
     ("amdgpu-repo-outdated", "info", "30.30, wanted 31.20", lambda r: strix_halo(r).amd_source()),
     (
         "amdgpu-repo-suite",
@@ -80,12 +80,12 @@ PLANTED: list[tuple[str, str, str, Build]] = [
     ),
     (
         "amdgpu-repo-suite",
-        "error",
+        "warning",
         "needs jammy",
         lambda r: dirty(r).distribution("ubuntu", "22.04", "jammy"),
     ),
     ("amdgpu-repo-duplicate", "warning", "rocm.list line 2", two_sources),
-    ("amdgpu-repo-duplicate", "error", "rocm.list line 2", lambda r: two_sources(r).dkms_packages()),
+    ("amdgpu-repo-duplicate", "warning", "rocm.list line 2", lambda r: two_sources(r).dkms_packages()),
     (
         "amdgpu-repo-duplicate",
         "warning",

@@ -123,7 +123,9 @@ def test_a_hold_is_told_with_its_age(tmp_path: Path, days: int, severity: str) -
     record = {"kernel": GOOD_KERNEL, "since": since, "packages": ["linux-generic"]}
     report = look(strix_halo(tmp_path).file(paths.KERNEL_HOLD, json.dumps(record)))
     (found,) = [item for item in report.findings if item.id == "kernel-hold"]
-    assert (found.severity, f"{days} days" in found.found) == (severity, True)
+    age = f"for {days} days" if days else "since today"
+    assert (found.severity, age in found.found) == (severity, True)
+    assert bool(found.remedy) is (severity == "warning")  # a hold is as it should be
 
 
 def test_report_is_small_plain_json(tmp_path: Path) -> None:

@@ -250,8 +250,9 @@ def test_contradictions_are_told_before_a_host_is_touched(other: str, value: Any
         "vllm_rocm_installer": Variable("vllm_rocm_installer", "lemond", file="hosts.yml", line=7),
         other: Variable(other, value, file="group_vars/all.yml", line=3),
     }
-    said = validate.check_installer("halo-1", values)
+    (*said,) = validate.clashes({"halo-1": values, "halo-2": values})
     assert bool(said) is refused
     if refused:
-        assert said.startswith("hosts.yml:7: ")
-        assert "group_vars/all.yml:3" in said
+        (text,) = said
+        assert text.startswith("hosts.yml:7: vllm_rocm_installer lemond (hosts halo-1, halo-2) contradicts")
+        assert "group_vars/all.yml:3" in text

@@ -108,7 +108,7 @@ def test_a_version_can_be_pinned_in_both_forms(tmp_path: Path, server: Nasty, si
     for pin in ("6.18.20", "6.18.20-061820-generic"):
         found = take(box(tmp_path), site, url, STRIX._replace(version=pin))
         assert found.release == "6.18.20-061820-generic"
-    with pytest.raises(Unusable, match=r"has not 6\.18\.99; its newest are 6\.18\.37, 6\.18\.36"):
+    with pytest.raises(Unusable, match=r"has not 6\.18\.99; .* are 6\.18\.36, 6\.18\.20"):
         take(box(tmp_path), site, url, STRIX._replace(version="6.18.99"))
     # A pin is judged as any kernel: the choice refuses what is bad.
     assert take(box(tmp_path), site, url, STRIX._replace(version="6.17.9")).forecast.verdict == "bad"
