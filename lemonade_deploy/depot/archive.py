@@ -22,6 +22,7 @@ from lemonade_deploy.depot.packages import Package
 from lemonade_deploy.depot.store import WrongBytes
 from lemonade_deploy.domain.gunzip import CHUNK, ArchiveError
 from lemonade_deploy.domain.lock import FILE_NAME, LockError, Release, parse
+from lemonade_deploy.domain.lock_text import load
 
 LOCK_LIMIT = 16 << 20  # bytes
 Progress = Callable[[int], None]
@@ -169,7 +170,7 @@ def _locked(tar: tarfile.TarFile, source: Path) -> Content:
     if first is None or first.name != FILE_NAME or content is None:
         raise NoExport(f"{source} is no export of a depot: it does not begin with {FILE_NAME}.")
     try:
-        told = lockfile.load(content.read(), FILE_NAME)
+        told = load(content.read(), FILE_NAME)
         return Content(parse(told, FILE_NAME), lockfile.packages_of(told, FILE_NAME))
     except LockError as error:
         raise Damaged(f"{source} holds a lock file that is wrong: {error}.") from error

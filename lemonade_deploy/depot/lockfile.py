@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ import yaml
 
 from lemonade_deploy.depot import packages
 from lemonade_deploy.depot.packages import Package
-from lemonade_deploy.domain.lock import FILE_NAME, LockError, Release, document, parse
+from lemonade_deploy.domain.lock import FILE_NAME, Release, document, parse
+from lemonade_deploy.domain.lock_text import load
 
 _HEADER = """\
 # SPDX-License-Identifier: Apache-2.0
@@ -47,32 +48,7 @@ def packages_of(content: Any, file: str) -> dict[str, Package]:
 def _content(path: Path) -> Any:
     if not path.exists():
         return None
-    content = load(path.read_bytes(), str(path))
-    return {} if content is None else content
-
-
-class _Once(yaml.SafeLoader):
-    """YAML whose mappings name a key once: a merge can leave a tag twice, and the last would win."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """As the parent does it. Raises ConstructorError."""
-        seen = set()
-        for name, _value in node.value:
-            if isinstance(name, yaml.ScalarNode):
-                if name.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"{name.value} stands there twice", name.start_mark
-                    )
-                seen.add(name.value)
-        return super().construct_mapping(node, deep)
-
-
-def load(content: bytes, file: str) -> Any:
-    """A lock file's YAML. Raises LockError."""
-    try:
-        return yaml.load(content, _Once)  # noqa: S506  a safe loader
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: 2026-13-45, no UTF-8
-        raise LockError(file, "", f"is no YAML: {error}") from error
+    return load(path.read_bytes(), str(path))
 
 
 def text(releases: Mapping[str, Release], locked: Mapping[str, Package]) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Controller side of preflight: the variables of all roles are judged in one place, before a host is touched.
+"""Controller side of preflight: the variables of all roles and the lock are judged before a host is touched.
 
 Ansible would judge each role's when its turn comes, in a task of its own a role and a host: a wrong value
 of a late role would be found on a host that the earlier ones have changed.
@@ -13,8 +13,11 @@ from typing import Any
 
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.lemonade.deploy.plugins.module_utils import user_values
+from ansible_collections.lemonade.deploy.plugins.module_utils.lock import UNQUALIFIED, LockError, parse
+from ansible_collections.lemonade.deploy.plugins.plugin_utils import lock_file
 
 MODULE = "lemonade.deploy.preflight"
 ROLES = Path(__file__).resolve().parents[2] / "roles"
@@ -45,8 +48,28 @@ class ActionModule(ActionBase):
                 "msg": f"{message} {remedy}",
                 "failure": {"layer": "preflight", "message": message, "remedy": remedy},
             }
-        result: dict[str, Any] = self._execute_module(module_name=MODULE, task_vars=variables)
+        try:
+            arguments = {**self._task.args, **locked(self._task.args)}
+        except LockError as error:
+            return lock_file.failed("preflight", error)
+        result: dict[str, Any] = self._execute_module(
+            module_name=MODULE, module_args=arguments, task_vars=variables
+        )
         return result
+
+
+def locked(arguments: dict[str, Any]) -> dict[str, Any]:
+    """What the module is told of the lock that *arguments* name. Raises LockError."""
+    file = str(arguments.get("lock_file") or "")
+    if not file:
+        return {}
+    lock = lock_file.read(file)
+    releases = {} if lock is None else parse(lock, file)
+    bad = [tag for tag, release in releases.items() if release.qualification == UNQUALIFIED]
+    told: dict[str, Any] = {"unqualified": bad, "lock_there": lock is not None}
+    if boolean(arguments.get("judge_lock", False)):
+        told["locked"] = list(releases)
+    return told
 
 
 @lru_cache(maxsize=1)

@@ -7,6 +7,8 @@ import time
 from typing import Any
 
 from ansible.plugins.action import ActionBase
+from ansible_collections.lemonade.deploy.plugins.module_utils.lock import LockError
+from ansible_collections.lemonade.deploy.plugins.plugin_utils import lock_file
 from ansible_collections.lemonade.deploy.plugins.plugin_utils.watched import tell
 
 MODULE = "lemonade.deploy.vllm_by_lemond"
@@ -23,6 +25,10 @@ class ActionModule(ActionBase):
         """The task's result. The first call planned all of it."""
         super().run(tmp, task_vars)
         variables = task_vars or {}
+        try:
+            self._task.args = lock_file.with_lock(self._task.args)
+        except LockError as error:
+            return lock_file.failed("vllm_rocm", error)
         began = time.monotonic()
         first = result = self._module(variables)
         while result.get("more") and not result.get("failed"):

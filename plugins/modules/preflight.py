@@ -70,11 +70,21 @@ options:
     description:
       - Releases that the lock file on the controller names, empty where there is no such file.
       - A host whose release is not among them fails here, before anything is changed.
-      - Left out, the lock is not judged.
+      - Left out, the lock is not judged. With O(judge_lock) the controller takes it from O(lock_file).
     type: list
     elements: str
+  judge_lock:
+    description: Whether O(locked) is taken from O(lock_file).
+    type: bool
+    default: false
+  lock_there:
+    description: Whether there is such a file; the controller looks.
+    type: bool
+    default: false
   unqualified:
-    description: Those of the lock's releases that upstream's own tests were recorded to call unqualified.
+    description:
+      - Those of the lock's releases that upstream's own tests were recorded to call unqualified.
+      - The controller takes them from O(lock_file).
     type: list
     elements: str
     default: []
@@ -86,7 +96,9 @@ options:
     elements: str
     default: []
   lock_file:
-    description: The lock file, for messages.
+    description:
+      - The lock file on the controller. It is read there; one that is wrong (a key of it stands there twice,
+        for instance) fails before the host is looked at.
     type: str
     default: ""
   inventory:
@@ -210,6 +222,8 @@ def arguments() -> dict[str, dict[str, object]]:
         "gpu_memory_service_user": {"type": "str", "default": "lemonade"},
         "min_disk_gib": {"type": "int", "default": 20},
         "locked": {"type": "list", "elements": "str"},
+        "judge_lock": {"type": "bool", "default": False},
+        "lock_there": {"type": "bool", "default": False},
         "unqualified": {"type": "list", "elements": "str", "default": []},
         "vllm_rocm_accept_unqualified": {"type": "list", "elements": "str", "default": []},
         "lock_file": {"type": "str", "default": ""},
@@ -268,7 +282,11 @@ def no_bundle(report: Report, params: dict[str, Any]) -> Refused | None:
 
     if release.tag not in locked:
         return bundle_lock.not_locked(
-            params["lock_file"], release.tag, release.family, params["inventory"], there=bool(locked)
+            params["lock_file"],
+            release.tag,
+            release.family,
+            params["inventory"],
+            there=bool(locked) or params["lock_there"],
         )
     if bundle_lock.accepted(release.tag, params["vllm_rocm_accept_unqualified"]):
         return None

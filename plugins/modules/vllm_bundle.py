@@ -28,10 +28,14 @@ options:
     type: str
     required: true
   lock:
-    description: Content of the lock file, parsed; the only source of digests. Left out where there is none.
+    description:
+      - Content of the lock file, parsed; the only source of digests.
+      - Left out, the controller reads O(lock_file), where there is such a file.
     type: dict
   lock_file:
-    description: Name of the lock file on the controller, for messages.
+    description:
+      - The lock file on the controller. One that is wrong (a key stands there twice, for instance) fails
+        there, with the line.
     type: str
     default: lemonade-deploy.lock
   inventory:
@@ -103,13 +107,13 @@ EXAMPLES = r"""
   lemonade.deploy.vllm_bundle:
     tag: "{{ ansible_facts.lemonade_deploy.decision.release.tag }}"
     family: "{{ ansible_facts.lemonade_deploy.decision.release.family }}"
-    lock: "{{ lookup('ansible.builtin.file', 'lemonade-deploy.lock') | from_yaml }}"
+    lock_file: lemonade-deploy.lock
 
 - name: From a mirror in the LAN, with two previous bundles kept
   lemonade.deploy.vllm_bundle:
     tag: vllm0.22.1-rocm7.13.0-gfx1151
     family: gfx1151
-    lock: "{{ lookup('ansible.builtin.file', 'lemonade-deploy.lock') | from_yaml }}"
+    lock_file: lemonade-deploy.lock
     base_url: http://mirror.example/vllm-rocm
     keep: 2
 """

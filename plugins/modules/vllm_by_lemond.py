@@ -23,10 +23,14 @@ options:
     type: str
     required: true
   lock:
-    description: Content of the lock file, parsed; it tells sizes. Left out where there is none.
+    description:
+      - Content of the lock file, parsed; it tells sizes.
+      - Left out, the controller reads O(lock_file), where there is such a file.
     type: dict
   lock_file:
-    description: Name of the lock file on the controller, for messages.
+    description:
+      - The lock file on the controller. One that is wrong (a key stands there twice, for instance) fails
+        there, with the line.
     type: str
     default: lemonade-deploy.lock
   inventory:
@@ -73,7 +77,7 @@ EXAMPLES = r"""
   lemonade.deploy.vllm_by_lemond:
     tag: "{{ ansible_facts.lemonade_deploy.decision.release.tag }}"
     family: "{{ ansible_facts.lemonade_deploy.decision.release.family }}"
-    lock: "{{ lookup('ansible.builtin.file', 'lemonade-deploy.lock') | from_yaml }}"
+    lock_file: lemonade-deploy.lock
 """
 
 RETURN = r"""

@@ -108,7 +108,7 @@ TWICE = f"""{HEAD}releases:
         (f"{HEAD}releases: {{}}\nreleases: {{}}\n", "releases stands there twice"),
         ("2026-13-45: 1\n", "is no YAML"),
         ("[" * 5000, "is no YAML"),
-        ("? {a: b}\n: c\n", "is no YAML"),
+        ("? {a: b}\n: c\n", "line 1: found unhashable key"),
     ],
 )
 def test_odd_yaml_is_an_error_with_a_name(

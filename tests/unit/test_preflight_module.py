@@ -108,6 +108,8 @@ def test_a_release_that_is_not_locked_stops_before_anything_is_changed(
     assert result["failure"]["message"].startswith(said)
     assert "depot lock" in result["failure"]["remedy"] and "/inv/hosts.yml" in result["failure"]["remedy"]
     assert "failed" not in run(module, strix_halo(tmp_path), monkeypatch, capsys, locked=locked, doctor=True)
+    there = run(module, strix_halo(tmp_path), monkeypatch, capsys, locked=locked, lock_there=True, **asked)
+    assert "/inv/l.lock has no entry for" in there["failure"]["message"]  # a lock without any release, too
 
 
 def test_a_locked_release_goes_on(
