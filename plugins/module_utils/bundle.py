@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from . import bundle_layout, bundle_service, dpkg
+from . import bundle_layout, bundle_service, dpkg, restart_mark
 from .bundle_progress import belongs
 from .host import Host
 from .lock import Release
@@ -96,7 +96,7 @@ def observe(host: Host, release: Release, packages: tuple[str, ...], verify: boo
     if verify:
         trees = tuple(verified(host, tree) if _is(tree, release) else tree for tree in trees)
     wanted = next((tree for tree in trees if _is(tree, release)), None)
-    current, due = host.readlink(BUNDLE_CURRENT), bundle_service.restart_due(host)
+    current, due = host.readlink(BUNDLE_CURRENT), restart_mark.due(host)
     settled = wanted is not None and wanted.name == current and not due
     unfinished = f"{BUNDLE_ROOT}/{_free_name(names, release)}{PARTIAL}"
     goes_on = wanted is None and release.tree and belongs(host.path(unfinished), release.archive)

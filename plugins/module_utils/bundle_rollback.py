@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from . import bundle, bundle_install, bundle_service, vllm_home
+from . import bundle, bundle_install, bundle_service, restart_mark, vllm_home
 from .bundle import Tree
 from .change import Call, Change
 from .host import Host
@@ -49,7 +49,7 @@ def observe(host: Host) -> State:
         current=host.readlink(BUNDLE_CURRENT),
         rolled_back={name: text.strip() for name, text in stamps.items() if text is not None},
         set_up=bundle_service.set_up(host),
-        restart_due=bundle_service.restart_due(host),
+        restart_due=restart_mark.due(host),
     )
 
 

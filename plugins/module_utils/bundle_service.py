@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from . import daemon, lemond_config, lemond_service, paths, systemd, vllm_service
+from . import daemon, lemond_config, lemond_service, restart_mark, systemd, vllm_service
 from .alone import alone
-from .change import Call, Change, Operation, Remove, WriteFile
+from .change import Call, Change, Operation
 from .host import Host
 
 LAYER = "vllm_rocm"
-MARK = WriteFile(paths.BUNDLE_RESTART_DUE, "")
 _DETAIL = "so that it takes this bundle"
 _LOCK = "/run/lemonade-deploy-daemon.lock"
 _WAIT = vllm_service.START_TIMEOUT + 60.0  # s; loading a model is part of vLLM's start
@@ -27,12 +26,7 @@ def marked(swap: Operation) -> tuple[Operation, ...]:
 
     Marked again afterwards: another run's restart between mark and swap has taken the first one away.
     """
-    return (MARK, swap, MARK)
-
-
-def restart_due(host: Host) -> bool:
-    """Whether an earlier run swapped the bundle and did not come to the restart."""
-    return host.exists(paths.BUNDLE_RESTART_DUE)
+    return (restart_mark.SET, swap, restart_mark.SET)
 
 
 def set_up(host: Host) -> str:
@@ -64,13 +58,17 @@ def _once(name: str, host: Host) -> None:
     Raises Refused, CommandFailed.
     """
     with alone(host, _LOCK, _WAIT, "restarting the daemon"):
-        if not restart_due(host):
-            return
-        unit = daemon.UNITS[name]
-        host.run(["systemctl", "reset-failed", unit], timeout=60)
-        if name == daemon.VLLM:
-            vllm_service.restart(host)
-        else:
-            host.run(["systemctl", "restart", unit], timeout=300)
-            lemond_service.await_live(host, lemond_config.read_endpoint(host))
-        Remove(paths.BUNDLE_RESTART_DUE).apply(host)
+        while restart_mark.due(host):  # once more for a swap that came while the daemon was starting
+            restart_mark.TAKE.apply(host)
+            _restart(name, host)
+            restart_mark.SETTLE.apply(host)
+
+
+def _restart(name: str, host: Host) -> None:
+    unit = daemon.UNITS[name]
+    host.run(["systemctl", "reset-failed", unit], timeout=60)
+    if name == daemon.VLLM:
+        vllm_service.restart(host)
+        return
+    host.run(["systemctl", "restart", unit], timeout=300)
+    lemond_service.await_live(host, lemond_config.read_endpoint(host))

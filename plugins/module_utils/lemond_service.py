@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from . import gpu_check, lemond_config, paths, sockets, systemd
+from . import gpu_check, lemond_config, paths, restart_mark, sockets, systemd
 from .change import Call, Change, Command, Operation, Remove, WriteFile
 from .host import Host
 from .lemond_api import Lemond, wait_alive
@@ -171,9 +171,10 @@ def _service_change(action: str, endpoint: str) -> Change:
         Command(("systemctl", "daemon-reload")),
         _systemctl("enable"),
         _systemctl("reset-failed"),
+        restart_mark.TAKE,
         _systemctl("restart"),
         Call(lambda host: await_live(host, endpoint)),
-        Remove(paths.BUNDLE_RESTART_DUE),
+        restart_mark.SETTLE,
         Remove(paths.LEMOND_RESTART_DUE),
     )
     return Change(LAYER, "service lemond", action, endpoint, operations=operations)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from . import daemon, lemond_log, lemond_service, paths, sockets, systemd, vllm_arguments
+from . import daemon, lemond_log, lemond_service, paths, restart_mark, sockets, systemd, vllm_arguments
 from .change import Call, Change, Command, Operation, Remove, WriteFile
 from .host import Host
 from .lemond_models import BUILT_IN, on_disk, wanted_from
@@ -149,8 +149,9 @@ def start(layer: str, action: str, endpoint: str, timeout: float) -> Change:
         Command(("systemctl", "daemon-reload")),
         Command(("systemctl", "enable", UNIT)),
         Command(("systemctl", "reset-failed", UNIT)),
+        restart_mark.TAKE,
         Call(lambda host: _restart(host, endpoint, timeout)),
-        Remove(paths.BUNDLE_RESTART_DUE),
+        restart_mark.SETTLE,
         Remove(paths.LEMOND_RESTART_DUE),
     )
     return Change(layer, OBJECT, action, endpoint, operations=operations)

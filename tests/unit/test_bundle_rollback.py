@@ -15,7 +15,13 @@ from bundle_host import Box, triples
 from nasty import Nasty, bundle_members, publish, tar_gz
 
 from lemonade_deploy.cli.main import dispatch
-from lemonade_deploy.domain import bundle_install, bundle_rollback, bundle_service, lemond_service
+from lemonade_deploy.domain import (
+    bundle_install,
+    bundle_rollback,
+    bundle_service,
+    lemond_service,
+    restart_mark,
+)
 from lemonade_deploy.domain.bundle import Tree
 from lemonade_deploy.domain.bundle_rollback import State, target
 from lemonade_deploy.domain.change import carry_out
@@ -161,7 +167,7 @@ def test_lemond_restarts_after_every_swap(box: Box, releases: list[Release], lem
     assert box.run(releases[1]) == []
     assert roll(box) == SWAP
     assert f"restart with {releases[0].tag}" in lemond.done
-    assert not box.host.exists(BUNDLE_RESTART_DUE)
+    assert not restart_mark.due(box.host)
 
 
 def test_killed_between_swap_and_restart_the_next_run_restarts(
@@ -178,7 +184,7 @@ def test_killed_between_swap_and_restart_the_next_run_restarts(
             patched.setattr(lemond_service, "await_live", killed)
             with pytest.raises(KeyboardInterrupt):
                 again()
-        assert box.host.exists(BUNDLE_RESTART_DUE)
+        assert restart_mark.due(box.host)
         lemond.done.clear()
         assert again() == [("service lemond", "restart")]
         assert lemond.done[-1].startswith("live")
@@ -232,18 +238,38 @@ def test_a_restart_of_another_run_before_the_swap_is_not_enough(
     assert f"restart with {releases[1].tag}" in lemond.done
 
 
+def test_a_swap_while_lemond_is_starting_gets_a_restart_of_its_own(
+    box: Box, releases: list[Release], lemond: Lemond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM's start takes minutes: it may have read the link before another run swapped it."""
+    box.run(releases[0])
+    lemond.done.clear()
+    swaps = [restart_mark.SET]  # of another run, once
+
+    def live(host: Host, _endpoint: str) -> None:
+        lemond.done.append("live")
+        while swaps:
+            swaps.pop().apply(host)
+
+    monkeypatch.setattr(lemond_service, "await_live", live)
+    box.run(releases[1])
+    assert [one.split()[0] for one in lemond.done] == ["reset-failed", "restart", "live"] * 2
+
+
 def test_a_lemond_that_is_not_ours_is_left_alone(box: Box, releases: list[Release], lemond: Lemond) -> None:
     Path(box.host.path(LEMOND_DEFAULTS)).unlink()
     box.run(releases[0])
     box.run(releases[1])
     roll(box)
     assert lemond.done == []
-    assert not box.host.exists(BUNDLE_RESTART_DUE)
+    assert not restart_mark.due(box.host)
 
 
 def test_a_start_of_lemond_settles_the_restart() -> None:
     change = lemond_service._service_change("start", "http://127.0.0.1:1")
-    assert bundle_service.MARK.path in [getattr(operation, "path", "") for operation in change.operations]
+    steps = [getattr(operation, "argv", operation) for operation in change.operations]
+    assert steps.index(restart_mark.TAKE) == steps.index(("systemctl", "restart", "lemond.service")) - 1
+    assert restart_mark.SETTLE in steps[steps.index(restart_mark.TAKE) :]
 
 
 def test_what_is_to_go_back_must_be_said(capsys: pytest.CaptureFixture[str]) -> None:
