@@ -185,6 +185,14 @@ class Host:
             path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(real)))
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
 
+    def give(self, path: str, uid: int, gid: int) -> None:
+        """Give a folder to a user; NotADirectoryError for a link that :meth:`write` would not follow."""
+        handle = os.open(self._target(path), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            os.fchown(handle, uid, gid)
+        finally:
+            os.close(handle)
+
     def write(
         self,
         path: str,

@@ -241,7 +241,13 @@ def link_cache(host: Host) -> None:
     for folder in (lemond_config.STATE_DIR, os.path.dirname(HOME_CACHE), HF_HOME):
         if not host.exists(folder):
             os.makedirs(host.path(folder), 0o750 if folder == lemond_config.STATE_DIR else 0o755)
-        os.chown(host.path(folder), user.pw_uid, user.pw_gid)
+        try:
+            host.give(folder, user.pw_uid, user.pw_gid)
+        except NotADirectoryError as error:
+            raise Refused(
+                f"{folder} is no folder, or a link that {USER} could have made: root does not follow it.",
+                "Make it a folder; another disk can be mounted there.",
+            ) from error
     old = host.path(HOME_CACHE)
     if os.path.isdir(old) and not os.path.islink(old):
         if host.listdir(HOME_CACHE) and host.listdir(HF_HOME):

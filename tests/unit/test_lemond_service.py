@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from lemonade_deploy.domain import gpu_check, paths, systemd
+from lemonade_deploy.domain import gpu_check, lemond_service, paths, systemd
 from lemonade_deploy.domain.change import Change, Remove, WriteFile
-from lemonade_deploy.domain.lemond_service import Current, Desired, plan
+from lemonade_deploy.domain.host import Host
+from lemonade_deploy.domain.lemond_service import HF_HOME, HOME_CACHE, Current, Desired, plan
+from lemonade_deploy.domain.refusal import Refused
 from lemonade_deploy.domain.systemd import UnitState
 
 DESIRED = Desired("unit text\n", "{}\n", 'LEMONADE_API_KEY="k"\n')
@@ -97,3 +102,43 @@ def test_systemctl_show_is_read() -> None:
     assert state.running
     assert state.drop_ins == ("/a.conf", "/b.conf")
     assert not systemd.parse("ActiveState=activating\nMainPID=0\n").running
+
+
+SERVICE = 12345  # the service's user
+
+
+@pytest.fixture
+def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    """A host whose service's user there is, and who owns its home."""
+    monkeypatch.setattr(
+        lemond_service.pwd, "getpwnam", lambda _name: SimpleNamespace(pw_uid=SERVICE, pw_gid=SERVICE)
+    )
+    (tmp_path / "var/lib/lemonade").mkdir(parents=True)
+    os.chown(tmp_path / "var/lib/lemonade", SERVICE, SERVICE)
+    (tmp_path / "var/cache").mkdir()
+    return Host(str(tmp_path))
+
+
+def owner(host: Host, path: str) -> int:
+    return os.stat(host.path(path)).st_uid
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="chown")
+def test_the_model_folder_may_lie_on_another_disk(box: Host, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    os.symlink("/data", tmp_path / "var/cache/huggingface")  # root's
+    lemond_service.link_cache(box)
+    assert (box.readlink(HOME_CACHE), owner(box, "/data")) == (HF_HOME, SERVICE)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="chown")
+@pytest.mark.parametrize("maker", [SERVICE, 0])
+def test_the_services_user_is_given_nothing_that_it_links_to(box: Host, tmp_path: Path, maker: int) -> None:
+    """In its own home it could have put the link there, whoever the link belongs to."""
+    (tmp_path / "etc").mkdir()
+    link = tmp_path / "var/lib/lemonade/.cache"
+    link.symlink_to(tmp_path / "etc")
+    os.lchown(link, maker, maker)
+    with pytest.raises(Refused, match="root does not follow it"):
+        lemond_service.link_cache(box)
+    assert owner(box, "/etc") == 0 and box.listdir("/etc") == []
