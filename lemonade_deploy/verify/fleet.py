@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -148,6 +149,7 @@ class _Asking:
         self._progress = progress
         self._workers = workers
         self._verdict = Verdict(host)
+        self._counted = 0  # tests that the worker has announced
 
     def all(self, disruptive: bool) -> Verdict:
         """The suite; with *disruptive* also what follows it."""
@@ -171,7 +173,7 @@ class _Asking:
 
     def _worker(self, step: str, phase: str) -> None:
         """One process: the suite, or a *step*. Names of the suite's tests get *phase* in front."""
-        before = len(self._verdict.tests)
+        before, self._counted = len(self._verdict.tests), 0
         self._progress.begin(self._host, phase.replace("_", " "))
         environment = dict(self._reach.environment)
         if not self._reach.already_root(self._host):
@@ -187,18 +189,24 @@ class _Asking:
         ) as worker:
             self._workers.append(worker)
             assert worker.stdin and worker.stdout and worker.stderr
-            worker.stdin.write(json.dumps(self._request(step)))
-            worker.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # it has died already; what it said is read below
+                worker.stdin.write(json.dumps(self._request(step)))
+                worker.stdin.close()
             with ThreadPoolExecutor(max_workers=1) as reader:
                 said = reader.submit(worker.stderr.read)
                 for line in worker.stdout:
-                    self._take(json.loads(line), "" if step else phase)
-                words = said.result()
+                    self._take(_record(line), "" if step else phase)
+                words = said.result().strip()[-800:] or "it said nothing"
+        self._judge_end(len(self._verdict.tests) - before, words)
+
+    def _judge_end(self, told: int, words: str) -> None:
+        """A worker that died must not leave a host that passed: of its tests only *told* have a result."""
         verdict = self._verdict
-        if len(verdict.tests) == before and not verdict.unreachable and not verdict.absent:
-            verdict.tests.append(
-                TestResult("worker", "error", 0.0, words.strip()[-800:] or "it said nothing")
-            )
+        if verdict.unreachable or verdict.absent or told >= max(1, self._counted):
+            return
+        if told:
+            words = f"ended after {told} of {self._counted} tests: {words}"
+        verdict.tests.append(TestResult("worker", "error", 0.0, words))
 
     def _request(self, step: str) -> dict[str, Any]:
         told = self._reach.hostvars.get(self._host, {})
@@ -214,6 +222,7 @@ class _Asking:
 
     def _take(self, record: dict[str, Any], phase: str) -> None:
         if "count" in record:
+            self._counted = record["count"]
             self._progress.counted(self._host, record["count"])
         elif "running" in record:
             self._progress.running(self._host, record["running"])
@@ -221,8 +230,17 @@ class _Asking:
             self._verdict.unreachable = record["unreachable"]
         elif "absent" in record:
             self._verdict.absent = record["absent"]
-        else:
+        elif record:
             name = f"{phase}::{record['name']}" if phase else record["name"]
             result = TestResult(**{**record, "name": name})
             self._verdict.tests.append(result)
             self._progress.ended(self._host, result)
+
+
+def _record(line: str) -> dict[str, Any]:
+    """A line of a worker; {} for one that was cut off when it died."""
+    try:
+        record: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return {}
+    return record

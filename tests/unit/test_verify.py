@@ -7,6 +7,7 @@ import json
 import os
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -155,3 +156,26 @@ def test_the_worker_is_told_the_release_of_the_inventory(told: dict[str, str], r
     assert asking._request("")["release"] == release
     plugin = worker.Wishes({"release": release})
     assert plugin._release == release
+
+
+PASS = json.dumps({"name": "service::active", "outcome": "passed", "seconds": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("lines", "status", "said"),
+    [
+        (['{"count": 1}', PASS], "ok", ""),
+        (['{"count": 2}', PASS], "failed", "ended after 1 of 2 tests: Killed"),
+        (['{"count": 2}', PASS, '{"name": "endpoint::he'], "failed", "ended after 1 of 2 tests: Killed"),
+        ([], "failed", "Killed"),
+    ],
+)
+def test_a_worker_that_dies_leaves_no_host_that_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str], status: str, said: str
+) -> None:
+    program = tmp_path / "worker"
+    program.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines) + "echo Killed >&2\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(fleet, "sys", SimpleNamespace(executable=str(program)))
+    [verdict] = fleet.run(["h"], Access({**os.environ}), tmp_path, 1, Progress(Console(quiet=True)))
+    assert (verdict.status, verdict.tests[-1].message) == (status, said)
