@@ -13,7 +13,7 @@ from typing import Any
 
 from . import bench_stats, lemond_log, progress
 from .bench_request import PROMPT, RequestFailed, Sample, Target, measure
-from .host import Host
+from .host import CommandFailed, Host
 from .lemond_api import Lemond, LemondUnreachable
 from .lemond_service import HF_HOME
 from .scrub import scrub
@@ -70,11 +70,10 @@ class Bench:
 
     def model(self, name: str) -> dict[str, Any]:
         """Everything measured of a model. ``status`` is ok, partial (something was measured) or failed."""
-        entry = self._client.model(name) or {}
         result: dict[str, Any] = {
             "model": name,
-            "checkpoint": str(entry.get("checkpoint") or ""),
-            "recipe": str(entry.get("recipe") or ""),
+            "checkpoint": "",
+            "recipe": "",
             "status": "ok",
             "load": {"cold": None, "warm": None},
             "runs": [],
@@ -82,10 +81,14 @@ class Bench:
             "args": [],
             "failure": None,
         }
+        began = time.time()
         try:
+            entry = self._client.model(name) or {}
+            result.update({key: str(entry.get(key) or "") for key in ("checkpoint", "recipe")})
             self._measure(name, result)
-        except Stopped as stopped:
+        except (Stopped, OSError) as error:  # OSError: lemond has gone between two stages, or a model's file
             result["status"] = "partial" if result["runs"] else "failed"
+            stopped = error if isinstance(error, Stopped) else Stopped("measuring", str(error), began)
             result["failure"] = self._failure(stopped)
         for key in ("tokens_per_second", "ttft"):
             result[key] = bench_stats.describe([run[key] for run in result["runs"]])
@@ -185,7 +188,10 @@ class Bench:
 
     def _failure(self, stopped: Stopped) -> dict[str, str]:
         """The cause by the engine's log, where it says one; else the words of the answer."""
-        found = lemond_log.diagnose(lemond_log.read(self._host, since=stopped.since))
+        try:
+            found = lemond_log.diagnose(lemond_log.read(self._host, since=stopped.since))
+        except CommandFailed:
+            found = None  # no journal, no cause
         known = found.signature if found else None
         return {
             "stage": stopped.stage,

@@ -15,7 +15,7 @@ from bench_server import KEY, Server, serving
 from lemonade_deploy.domain import bench, bench_session, paths
 from lemonade_deploy.domain.bench_request import Sample
 from lemonade_deploy.domain.host import Completed, Host
-from lemonade_deploy.domain.lemond_api import Lemond
+from lemonade_deploy.domain.lemond_api import Lemond, LemondUnreachable
 from lemonade_deploy.domain.refusal import Refused
 
 TRACE = "2026-11-30 11:29:24.310 [Error] (Process) ModuleNotFoundError: No module named 'ijson'"
@@ -91,6 +91,32 @@ def test_an_engine_that_dies_between_runs(server: Server, tmp_path: Path) -> Non
     assert model["status"] == "partial" and len(model["runs"]) == 2
     assert model["failure"]["stage"] == "run"
     assert model["failure"]["message"] == "engine died, key=***"
+
+
+class Leaving(Lemond):
+    """lemond goes down after B was loaded, and is back for the next model."""
+
+    def loaded(self, name: str) -> dict[str, Any] | None:
+        if name == "B":
+            raise LemondUnreachable("GET /v1/health: Connection refused")
+        return super().loaded(name)
+
+
+def no_journal(
+    argv: Sequence[str], _env: Mapping[str, str], _stdin: str | None, _timeout: float | None
+) -> Completed:
+    return Completed(tuple(argv), 1, "", "No journal files were found.")
+
+
+@pytest.mark.parametrize("runner", [journal(), no_journal])
+def test_a_lemond_that_leaves_between_two_stages_does_not_lose_the_others(
+    server: Server, tmp_path: Path, runner: Any
+) -> None:
+    client, host = Leaving(f"http://127.0.0.1:{server.server_port}", KEY), Host(str(tmp_path), runner)
+    told = bench_session.run(host, client, bench.Bench(host, client, METHOD, KEY), ["B", "A"], METHOD, False)
+    left, whole = told["models"]
+    assert (left["status"], whole["status"]) == ("failed", "ok")
+    assert "Connection refused" in left["failure"]["message"] and left["load"]["warm"] is not None
 
 
 # --- several models --------------------------------------------------------------------
