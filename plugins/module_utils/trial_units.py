@@ -86,18 +86,25 @@ def forget(host: Host) -> None:
 def confirm(host: Host) -> None:
     """The running trial stays: the timer is told first by its file, then stopped. Raises CommandFailed."""
     host.write(paths.TRIAL_CONFIRMED, "confirmed\n")
-    if host.exists(f"{FOLDER}/{TIMER}"):
-        host.run(["systemctl", "stop", TIMER, SERVICE])
+    if there := _there(host, TIMER, SERVICE):
+        host.run(["systemctl", "stop", *there])
 
 
 def remove(host: Host) -> None:
     """Take the units away, where they are. Raises CommandFailed."""
-    if not any(host.exists(f"{FOLDER}/{name}") for name in (TIMER, SERVICE, SEEN)):
+    there = _there(host, TIMER, SEEN, SERVICE)
+    if not there:
         return
-    host.run(["systemctl", "disable", "--quiet", "--now", TIMER, SEEN])
-    for name in (TIMER, SERVICE, SEEN):
+    if enabled := [name for name in there if name != SERVICE]:
+        host.run(["systemctl", "disable", "--quiet", "--now", *enabled])
+    for name in there:
         _unlink(host, f"{FOLDER}/{name}")
     host.run(["systemctl", "daemon-reload"])
+
+
+def _there(host: Host, *names: str) -> list[str]:
+    """Those that are on the disk: systemctl fails on any other, and a pulled plug may leave only some."""
+    return [name for name in names if host.exists(f"{FOLDER}/{name}")]
 
 
 def _unlink(host: Host, path: str) -> None:

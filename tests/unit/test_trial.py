@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from driver_box import Box, grub_cfg
 from grub_box import state_of
 
 from lemonade_deploy.domain import activation, grub, paths, trial, trial_menu, trial_units
-from lemonade_deploy.domain.host import Completed
+from lemonade_deploy.domain.host import Completed, Host
 from lemonade_deploy.domain.trial_menu import Entries
 
 OLD, NEW, NEWER = "6.14.0-37-generic", "7.0.0-31-generic", "7.1.0-4-generic"
@@ -188,6 +188,25 @@ def test_given_up_leaves_no_one_shot_and_no_units(tmp_path: Path) -> None:
     trial.give_up(box.host)
     assert state_of(box).next_release() == ""
     assert state_of(box).default_release() == OLD
+    assert not box.host.glob(f"{trial_units.FOLDER}/lemonade-deploy-*")
+
+
+@pytest.mark.parametrize("left", [trial_units.TIMER, trial_units.SERVICE, trial_units.SEEN])
+@pytest.mark.parametrize("end", [trial.give_up, lambda host: trial.promote(host, OLD)])
+def test_units_of_which_a_pulled_plug_left_one_are_taken_away(
+    tmp_path: Path, left: str, end: Callable[[Host], None]
+) -> None:
+    box = box_of(tmp_path)
+
+    def systemctl(argv: Sequence[str], _env: Mapping[str, str]) -> Completed:
+        units = [word for word in argv if word.endswith((".timer", ".service"))]
+        lacking = [name for name in units if not box.host.exists(f"{trial_units.FOLDER}/{name}")]
+        return Completed(tuple(argv), int(bool(lacking)), "", f"Unit file {lacking} does not exist.")
+
+    trial.arm(box.on("systemctl", do=systemctl).host, NEW, 900)
+    for name in {trial_units.TIMER, trial_units.SERVICE, trial_units.SEEN} - {left}:
+        box.remove(f"{trial_units.FOLDER}/{name}")
+    end(box.host)
     assert not box.host.glob(f"{trial_units.FOLDER}/lemonade-deploy-*")
 
 
