@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from . import (
@@ -152,24 +153,28 @@ def steps(wish: DkmsWish) -> DkmsSteps:
 def switch(host: Host, wish: DkmsWish) -> None:
     """Write key, pin and sources, update apt, and demand that the wanted repository wins.
 
-    Where apt cannot use them, every file goes back with its mode and owner. Raises Refused.
+    Where apt cannot use them, or cannot be asked, every file goes back with its mode and owner. Raises
+    Refused, OSError.
     """
     sources = wish.sources
     contents: dict[str, bytes | None] = {**sources.keys}
     contents[paths.APT_PIN] = sources.pin.encode() if sources.pin else None
     contents.update({path: text.encode("utf-8", "surrogateescape") for path, text in sources.texts.items()})
     kept = [_Kept.of(host, path) for path in contents]
-    for path, content in contents.items():
-        if content is not None:
-            # A source keeps its mode, as it may hold a password; a key is for the user _apt to read.
-            host.write(path, content, None if path in sources.texts else 0o644)
-        elif host.exists(path):
-            os.unlink(host.path(path))
-    errors = [line for line in apt.update(host) if _names_driver(line)] or _loses(host, wish)
+    try:
+        for path, content in contents.items():
+            if content is not None:
+                # A source keeps its mode, as it may hold a password; a key is for the user _apt to read.
+                host.write(path, content, None if path in sources.texts else 0o644)
+            elif host.exists(path):
+                os.unlink(host.path(path))
+        errors = [line for line in apt.update(host) if _names_driver(line)] or _loses(host, wish)
+    except BaseException:  # a full disk, a lock that nobody lets go: half of the files is no state to stay in
+        _restore(host, kept)
+        raise
     if not errors:
         return
-    for file in kept:
-        file.restore(host)
+    _restore(host, kept)
     apt.update(host)  # the lists of the old sources come back; its errors were there before us
     reason = "; ".join(errors)
     raise Refused(
@@ -214,6 +219,11 @@ class _Kept(NamedTuple):
             host.write(self.path, self.content, self.mode, self.owner)
         elif host.exists(self.path):
             os.unlink(host.path(self.path))
+
+
+def _restore(host: Host, kept: Sequence[_Kept]) -> None:
+    for file in kept:
+        file.restore(host)
 
 
 def _names_driver(line: str) -> bool:

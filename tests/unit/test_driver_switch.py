@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from amd_repository import (
@@ -37,7 +38,7 @@ from lemonade_deploy.domain import (
 )
 from lemonade_deploy.domain.change import apply_all
 from lemonade_deploy.domain.driver_sources import Request
-from lemonade_deploy.domain.host import Completed
+from lemonade_deploy.domain.host import Completed, Host
 from lemonade_deploy.domain.refusal import Refused
 
 
@@ -184,6 +185,35 @@ def test_a_new_module_version_asks_for_a_reboot(tmp_path: Path) -> None:
     state = driver_state.read(box.host)
     wish = driver_switch.make_wish(box.host, state, request())
     assert driver_plan.dkms_due(state, wish).reboot == ("amdgpu 6.16.13 is loaded, 6.19.0 is wanted",)
+
+
+@pytest.mark.parametrize("when", ["writing", "updating"])
+def test_every_file_goes_back_where_apt_cannot_be_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """A full disk after the first file; a lock that another package manager holds for ever."""
+    box = box_of(tmp_path)
+    box.file(KEY_FILE, b"").serve(SERVED)
+    before = {path: box.text(path) for path in (LIST, KEY_FILE, paths.APT_PIN)}
+    state, changes = driver_state.read(box.host), planned(box)[1]
+    assert state.pin == before[paths.APT_PIN] and changes
+    written: list[str] = []
+
+    def write(self: Host, path: str, content: bytes, *more: Any) -> None:
+        if when == "writing" and path == LIST and not written:
+            written.append(path)
+            raise OSError(28, "No space left on device")
+        real(self, path, content, *more)
+
+    def update(_host: Host) -> list[str]:
+        raise TimeoutError("still held")
+
+    real = Host.write
+    monkeypatch.setattr(Host, "write", write)
+    monkeypatch.setattr(driver_switch.apt, "update", update)
+    with pytest.raises(OSError, match="still held" if when == "updating" else "No space"):
+        apply_all(changes, box.host)
+    assert {path: box.text(path) for path in before} == before
 
 
 def test_a_source_keeps_its_mode_and_its_link_and_a_key_can_be_read(tmp_path: Path) -> None:
