@@ -95,6 +95,14 @@ class PrivateApt:
         temporary = self._host.path("/tmp")  # noqa: S108  the folder itself is made by mkdtemp
         os.makedirs(temporary, exist_ok=True)
         self._real = tempfile.mkdtemp(prefix="lemonade-deploy-apt-", dir=temporary)
+        try:
+            self._fill()
+        except BaseException:
+            shutil.rmtree(self._real)
+            raise
+        return self
+
+    def _fill(self) -> None:
         os.chmod(self._real, 0o755)  # noqa: S103  apt downloads as the user _apt
         self._folder = self._host.unroot(self._real)
         for name in ("sources.list.d", "preferences.d", "cache/archives/partial", "lists/partial", "log"):
@@ -107,7 +115,6 @@ class PrivateApt:
         self._copy(apt_plan.SOURCE_LIST, apt_plan.SOURCE_PARTS, apt_plan.is_source_name)
         self._copy(apt_plan.PREFERENCES, apt_plan.PREFERENCE_PARTS, apt_plan.is_preference_name)
         self._configure(LISTS)
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -232,7 +239,10 @@ def wait_for_locks(host: Host, timeout: float = LOCK_TIMEOUT) -> None:
     for path in LOCKS:
         while _held(host.path(path)):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{path} is still held by another package manager after {timeout:.0f} s")
+                raise TimeoutError(
+                    f"{path} is still held by another package manager after {timeout:.0f} s: see "
+                    f"`fuser -v {path}`, wait for it or end it, then run again (never remove the file)"
+                )
             time.sleep(1)  # fcntl locks can only be polled without blocking without end
 
 

@@ -197,3 +197,17 @@ def test_copied_sources_can_be_read_by_nobody_else(tmp_path: Path) -> None:
     with apt.PrivateApt(box.host):
         (copy,) = (tmp_path / "tmp").rglob("x.list")
         assert copy.stat().st_mode & 0o7777 == 0o600
+
+
+def test_a_private_state_that_cannot_be_made_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = Box(tmp_path).file("/etc/apt/sources.list.d/x.list", "deb https://u:pw@m/x noble main\n")
+
+    def full(*_arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(apt.PrivateApt, "_configure", full)
+    with pytest.raises(OSError, match="No space"), apt.PrivateApt(box.host):
+        pass
+    assert list((tmp_path / "tmp").iterdir()) == []
