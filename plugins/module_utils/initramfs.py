@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from . import grub, grub_config, paths
 from .host import CommandFailed, Host
@@ -52,7 +52,8 @@ def held(host: Host) -> Iterator[str]:
     try:
         yield f"{paths.HOLD_DIR}:{_PATH}"
     finally:
-        os.unlink(host.path(stand_in))
+        with suppress(FileNotFoundError):  # a run that outlived its controller ended first
+            os.unlink(host.path(stand_in))
 
 
 def installed_kernels(host: Host) -> list[str]:

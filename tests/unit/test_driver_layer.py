@@ -161,6 +161,32 @@ def test_a_purge_that_amds_own_script_stops_still_finishes(tmp_path: Path) -> No
     assert reasons == ("amdgpu is not loaded",)
 
 
+def test_a_modules_way_back_from_another_disk_is_never_half_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in its place passes for the whole one, and the one that was put aside goes."""
+    box = Box(tmp_path).kernel(OLD_KERNEL)
+    home = f"/lib/modules/{OLD_KERNEL}/kernel/drivers/gpu/drm/amd"
+    aside = f"{driver_state.ORIGINALS}/{OLD_KERNEL}/x86_64/amdgpu.ko.zst"
+    box.file(f"{home}/README").file(aside, b"own")
+
+    def killed(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    def another_disk(*_arguments: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.rename", another_disk)
+        patch.setattr("shutil.copystat", killed)
+        patch.setattr("os.replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            driver_purge.restore_originals(box.host)
+    assert not box.host.exists(f"{home}/amdgpu/amdgpu.ko.zst")
+    assert driver_purge.restore_originals(box.host) == [f"{home}/amdgpu/amdgpu.ko.zst"]
+    assert box.text(f"{home}/amdgpu/amdgpu.ko.zst") == "own" and not box.host.exists(aside)
+
+
 def test_other_lines_of_the_blacklist_file_stay(tmp_path: Path) -> None:
     box = Box(tmp_path).file(driver_state.BLACKLIST, "# mine\nblacklist  amdgpu \nblacklist amdgpu_extra\n")
     driver_purge.lift_blacklist(box.host)

@@ -10,7 +10,7 @@ import pytest
 from driver_box import Box
 from trees import GOOD_KERNEL, OLD_KERNEL, Tree
 
-from lemonade_deploy.domain import initramfs
+from lemonade_deploy.domain import initramfs, paths
 from lemonade_deploy.domain.refusal import Refused
 
 FEDORA = "6.18.9-200.fc43.x86_64"
@@ -83,3 +83,11 @@ def test_an_image_of_the_operating_system_is_not_ours(tmp_path: Path) -> None:
     with pytest.raises(Refused) as refusal:
         initramfs.rebuild(tree.host)
     assert "rpm-ostree initramfs --enable" in refusal.value.remedy
+
+
+def test_two_runs_that_hold_rebuilds_back_do_not_fail_each_other(tmp_path: Path) -> None:
+    """A module outlives its killed controller, and the next run has come as far."""
+    box = Box(tmp_path).file("/usr/sbin/update-initramfs")
+    with initramfs.held(box.host) as path, initramfs.held(box.host):
+        assert path
+    assert not box.host.exists(f"{paths.HOLD_DIR}/update-initramfs")
