@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from . import boot_gate, boot_loader, driver_purge, driver_state, grub, initramfs, kernel_hold, kernel_plan
+from . import boot_gate, boot_loader, driver_purge, driver_state, grub, kernel_hold, kernel_plan
 from .decision import Decision
 from .driver_choice import DKMS, INTREE
 from .host import Host
@@ -60,7 +60,7 @@ def demand(host: Host, decision: Decision, *, menu: bool) -> None:
 def _state(host: Host, wish: KernelWish) -> KernelState:
     return KernelState(
         running=host.running_kernel(),
-        installed=wish.release in initramfs.installed_kernels(host),
+        installed=kernel_plan.is_installed(host, wish),
         grub=grub.read(host),
         missing=kernel_plan.missing_packages(host, wish, kernel_plan.installed(host)),
         held=kernel_hold.read(host),

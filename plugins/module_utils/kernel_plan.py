@@ -23,7 +23,9 @@ from . import (
     grub,
     initramfs,
     kernel_hold,
+    kernel_signing,
     mainline_install,
+    secure_boot,
     trial,
     trial_menu,
 )
@@ -68,6 +70,16 @@ class KernelState:
     source: str | None = None  # text of the file that wish.apt_source names
     entries: trial_menu.Entries | None = None  # ours, at the top of the menu
     held: kernel_hold.Hold | None = None
+
+
+def is_installed(host: Host, wish: KernelWish) -> bool:
+    """Whether the wanted kernel is there whole: under Secure Boot a mainline build was signed as well.
+
+    (A plug that was pulled between apt and the signature leaves an image that the firmware refuses.)
+    """
+    there = wish.release in initramfs.installed_kernels(host)
+    unsigned = bool(wish.debs) and secure_boot.enabled(host) and not kernel_signing.signed(host, wish.release)
+    return there and not unsigned
 
 
 def due(state: KernelState, wish: KernelWish) -> Due:

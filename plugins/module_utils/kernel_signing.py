@@ -40,8 +40,28 @@ def lacks(host: Host) -> str:
 def sign(host: Host, release: str) -> None:
     """Replace a kernel's image by its signed form. Raises CommandFailed, OSError."""
     image = f"/boot/vmlinuz-{release}"
-    signed = f"{image}.lemonade-deploy"
-    host.run(["sbsign", "--key", KEY, "--cert", CERTIFICATE, "--output", signed, image], timeout=120)
-    with open(host.path(signed), "rb") as stream:
-        os.fsync(stream.fileno())
-    os.replace(host.path(signed), host.path(image))
+    # No name that GRUB's 10_linux would take for a kernel (vmlinuz-*): a pulled plug leaves it behind.
+    new = f"/boot/.lemonade-deploy-{release}"
+    try:
+        host.run(["sbsign", "--key", KEY, "--cert", CERTIFICATE, "--output", new, image], timeout=120)
+        with open(host.path(new), "rb") as stream:
+            os.fsync(stream.fileno())
+        os.replace(host.path(new), host.path(image))
+    finally:
+        if host.exists(new):
+            os.unlink(host.path(new))
+
+
+def signed(host: Host, release: str) -> bool:
+    """Whether a kernel's image carries a signature, whosever: its certificate table is not empty.
+
+    https://learn.microsoft.com/windows/win32/debug/pe-format: data directory 4 (address, then size).
+    """
+    data = host.read_bytes(f"/boot/vmlinuz-{release}") or b""
+    header = int.from_bytes(data[0x3C:0x40], "little")
+    if data[:2] != b"MZ" or data[header : header + 4] != b"PE\0\0":
+        return False
+    optional = header + 24
+    wide = data[optional : optional + 2] == b"\x0b\x02"  # 64 bits
+    entry = optional + (112 if wide else 96) + 4 * 8
+    return any(data[entry + 4 : entry + 8])

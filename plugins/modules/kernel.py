@@ -143,7 +143,6 @@ from ansible_collections.lemonade.deploy.plugins.module_utils import (
     boot_loader,
     dpkg,
     grub,
-    initramfs,
     kernel_hold,
     kernel_plan,
     trial_menu,
@@ -172,7 +171,7 @@ class Kernel:
         known = [name for name, package in packages.items() if package.state == "installed"]
         images = [packages.get(f"linux-image-{kind}{wish.release}") for kind in ("", "unsigned-")]
         unfinished = any(package.unfinished for package in images if package is not None)
-        installed = wish.release in initramfs.installed_kernels(host)
+        installed = kernel_plan.is_installed(host, wish)
         return KernelState(
             running=host.running_kernel(),
             installed=installed or (self.repaired and unfinished),

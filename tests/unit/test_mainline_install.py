@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import shutil
+import struct
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import nasty
@@ -20,6 +22,7 @@ from mainline_site import (
 from nasty import POLICY, Nasty
 
 from lemonade_deploy.domain import (
+    kernel_plan,
     kernel_signing,
     mainline,
     mainline_candidates,
@@ -29,6 +32,8 @@ from lemonade_deploy.domain import (
 )
 from lemonade_deploy.domain.fetch import FetchError
 from lemonade_deploy.domain.host import Completed, Host
+from lemonade_deploy.domain.kernel_choice import Deb
+from lemonade_deploy.domain.kernel_plan import KernelWish
 from lemonade_deploy.domain.mainline import Unusable
 from lemonade_deploy.domain.refusal import Refused
 
@@ -97,6 +102,8 @@ def machine(root: Path, installed: str = "install ok installed") -> tuple[Host, 
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(status)
         if argv[0] == "sbsign":
+            # 10_linux takes every /boot/vmlinuz-* for a kernel.
+            assert not argv[argv.index("--output") + 1].startswith("/boot/vmlinuz-")
             (root / argv[argv.index("--output") + 1].lstrip("/")).write_bytes(b"signed")
         return Completed(tuple(argv), 0, "", "")
 
@@ -229,3 +236,35 @@ def test_secure_boot_takes_no_unsigned_kernel_unless_signing_is_set_up(tmp_path:
     mainline_candidates.demand_bootable(host, secure_boot=True)
     (folder / "MOK-Kernel.pem").write_text("no certificate")
     assert "is no certificate" in kernel_signing.lacks(host)
+
+
+def image(certificates: int, wide: bool = True) -> bytes:
+    """The head of a kernel's image: MZ, PE, the optional header and its data directories."""
+    directories = b"".join(struct.pack("<II", 0, size) for size in (0, 0, 0, 0, certificates, 0))
+    optional = (b"\x0b\x02" if wide else b"\x0b\x01").ljust(112 if wide else 96, b"\1") + directories
+    return b"MZ".ljust(0x3C, b"\0") + struct.pack("<I", 0x80) + b"\0" * 64 + b"PE\0\0" + b"\1" * 20 + optional
+
+
+@pytest.mark.parametrize("secure", [0, 1])
+@pytest.mark.parametrize(
+    ("data", "signed"),
+    [
+        (image(1), True),
+        (image(0x700, wide=False), True),
+        (image(0), False),
+        (image(0, wide=False), False),
+        (image(1)[:200], False),
+        (b"", False),
+    ],
+)
+def test_a_plug_pulled_between_apt_and_the_signature_leaves_a_kernel_that_is_installed_anew(
+    tmp_path: Path, data: bytes, signed: bool, secure: int
+) -> None:
+    """The firmware would refuse it, boot after boot."""
+    efi(tmp_path, secure)
+    for folder in ("boot", f"lib/modules/{NEWEST}"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / f"boot/vmlinuz-{NEWEST}").write_bytes(data)
+    wish = KernelWish(NEWEST, (), debs=(Deb("x", "https://m/x.deb", "0" * 64),))
+    assert kernel_plan.is_installed(box(tmp_path), wish) == (signed or not secure)
+    assert kernel_plan.is_installed(box(tmp_path), replace(wish, debs=())), "the distribution signs its own"
