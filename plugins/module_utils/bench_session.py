@@ -70,13 +70,14 @@ def _downloaded(client: Lemond) -> list[str]:
     return [
         str(model["id"])
         for model in answer.entries("data")
-        if model.get("downloaded", True) and not _OTHER & set(model.get("labels") or [])
+        if "id" in model and model.get("downloaded", True) and not _OTHER & set(model.get("labels") or [])
     ]
 
 
 def _loaded(client: Lemond) -> list[str]:
     answer = client.get("/v1/health")
-    return [str(entry["model_name"]) for entry in answer.entries("all_models_loaded")]
+    entries = answer.entries("all_models_loaded")
+    return [str(entry["model_name"]) for entry in entries if entry.get("model_name")]
 
 
 def environment(host: Host, client: Lemond) -> dict[str, str]:

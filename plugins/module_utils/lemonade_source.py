@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
 import os
 import shutil
@@ -168,9 +169,10 @@ def download(url: str, judged: bool = False) -> bytes:
             f"{url} answers {error.code} {error.reason}.",
             "Check the address, the PPA's name, the fingerprint.",
         ) from error
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:
         raise Refused(
-            f"Cannot fetch {url}: {error}", f"Check that the host reaches {urlsplit(url).netloc}."
+            f"Cannot fetch {url}: {error or type(error).__name__}",
+            f"Check that the host reaches {urlsplit(url).netloc}.",
         ) from error
 
 
@@ -178,7 +180,10 @@ def launchpad_fingerprint(desired: Desired, fetch: Callable[[str], bytes] = down
     """The fingerprint Launchpad gives for the PPA, as add-apt-repository asks for it."""
     owner, _slash, name = desired.ppa.partition("/")
     url = LAUNCHPAD.format(owner=quote(owner), name=quote(name))
-    told = json.loads(fetch(url)).get("signing_key_fingerprint")
+    try:
+        told = json.loads(fetch(url)).get("signing_key_fingerprint")
+    except (ValueError, AttributeError):  # a page of somebody's proxy, for instance
+        told = None
     if not told:
         raise Refused(
             f"Launchpad names no signing key for {desired.ppa}.", "Set lemonade_server_ppa_fingerprint."

@@ -77,7 +77,7 @@ class Lemond:
             with self._opener.open(request, timeout=timeout) as reply:
                 status, raw = reply.status, reply.read()
         except urllib.error.HTTPError as error:
-            status, raw = error.code, error.read()
+            status, raw = error.code, _body(error)
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise LemondUnreachable(f"{method} {self.endpoint}{path}: {reason}") from error
@@ -98,8 +98,11 @@ class Lemond:
                     return
                 yield from _events(reply)
         except urllib.error.HTTPError as error:
-            said = decode(error.read())
-            yield "", said if isinstance(said, Mapping) else {"error": f"HTTP {error.code}: {said}"}
+            said = decode(_body(error))
+            yield (
+                "",
+                said if isinstance(said, Mapping) else {"error": f"HTTP {error.code}: {said or 'no words'}"},
+            )
         except (OSError, http.client.HTTPException) as error:
             raise LemondUnreachable(
                 f"POST {self.endpoint}{path}: {getattr(error, 'reason', error)}"
@@ -135,6 +138,14 @@ class Lemond:
         names = {name, name.removeprefix("user.")}
         entries = self.get("/v1/health").entries("all_models_loaded")
         return next((entry for entry in entries if entry.get("model_name") in names), None)
+
+
+def _body(error: urllib.error.HTTPError) -> bytes:
+    """What an error says; the status tells enough where the words break off."""
+    try:
+        return error.read()
+    except (OSError, http.client.HTTPException):
+        return b""
 
 
 def _events(lines: Iterable[bytes]) -> Iterator[tuple[str, Any]]:

@@ -158,14 +158,18 @@ def endpoint(host: str, port: int) -> str:
 
 def read_endpoint(host: Host) -> str:
     """The endpoint by the files on the host: config.json wins over our defaults file."""
-    values: dict[str, Any] = {"host": DEFAULT_HOST, "port": DEFAULT_PORT}
+    name, port = DEFAULT_HOST, DEFAULT_PORT
     for path in (paths.LEMOND_DEFAULTS, USER_CONFIG):
         try:
             stored = json.loads(host.read(path) or "{}")
         except ValueError:
             continue  # lemond sets a broken config.json aside and goes on with the defaults
-        values.update({key: stored[key] for key in values if key in stored})
-    return endpoint(str(values["host"]), int(values["port"]))
+        told = stored if isinstance(stored, dict) else {}
+        if isinstance(told.get("host"), str):
+            name = told["host"]
+        if str(told.get("port")).isdecimal():
+            port = int(told["port"])
+    return endpoint(name, port)
 
 
 # --- secrets -----------------------------------------------------------------

@@ -7,8 +7,8 @@ this does not. The unit names the launcher, which resolves the active bundle onc
 
 from __future__ import annotations
 
+import http.client
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -191,7 +191,7 @@ def healthy(endpoint: str) -> bool:
     try:
         with opener.open(endpoint + "/health", timeout=5) as reply:
             return bool(reply.status == 200)
-    except (OSError, urllib.error.URLError):
+    except (OSError, http.client.HTTPException):  # URLError is the former; the latter speaks no HTTP
         return False
 
 

@@ -24,7 +24,7 @@ GAVE_UP = 75  # its exit code where its time ran out; lemond may still be at the
 _SCRIPT = """#!/usr/bin/python3 -I
 # Written by lemonade-deploy (role models): loads the model that stays warm.
 # The API key comes from the environment, which systemd reads out of a file that only root can read.
-import json, os, sys, time, urllib.error, urllib.request
+import http.client, json, os, sys, time, urllib.error, urllib.request
 
 settings = json.load(open("@DEFAULTS@"))
 host = settings.get("host", "127.0.0.1")
@@ -48,7 +48,7 @@ while True:
     try:
         ask("/live")
         break
-    except OSError as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         if time.monotonic() > until:
             sys.exit("lemond does not answer at %s: %s" % (base, error))
         time.sleep(0.5)
@@ -61,7 +61,7 @@ try:
     ask("/v1/load", {"model_name": model}, @LIMIT@)
 except urllib.error.HTTPError as error:
     sys.exit("%s does not load: %s" % (model, error.read().decode("utf-8", "replace")[:400]))
-except OSError as error:
+except (OSError, ValueError, http.client.HTTPException) as error:
     print("%s was not loaded after %d s: %s" % (model, time.monotonic() - began, error), file=sys.stderr)
     sys.exit(@GAVE_UP@)
 print("%s is loaded after %.0f s" % (model, time.monotonic() - began))

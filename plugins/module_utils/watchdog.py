@@ -22,7 +22,7 @@ _SCRIPT = """#!/usr/bin/python3 -I
 #
 # Restarts UNIT where URL has answered since its start, and then three times in turn did not. A daemon that is
 # late but works (it uses the CPU) is busy, one that has not answered yet is loading: both are left alone.
-import json, os, subprocess, sys, time, urllib.error, urllib.request
+import http.client, json, os, subprocess, sys, time, urllib.error, urllib.request
 
 TRIES = 3
 WORKS = 0.02  # share of one CPU
@@ -50,6 +50,8 @@ def problem():
             return "" if reply.status == 200 else "answers HTTP %d" % reply.status
     except urllib.error.HTTPError as error:
         return "answers HTTP %d" % error.code
+    except http.client.HTTPException:
+        return "speaks no HTTP"
     except OSError as error:
         if isinstance(getattr(error, "reason", error), ConnectionRefusedError):
             return "refuses connections"

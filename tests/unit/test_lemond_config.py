@@ -76,8 +76,10 @@ def test_config_json_wins_over_our_file(tmp_path: Path) -> None:
     assert config.read_endpoint(host) == "http://127.0.0.1:8000"
     host.write(config.USER_CONFIG, '{"port": 9999}')
     assert config.read_endpoint(host) == "http://127.0.0.1:9999"
-    host.write(config.USER_CONFIG, "{broken")  # lemond sets it aside and starts with the defaults
-    assert config.read_endpoint(host) == "http://127.0.0.1:8000"
+    # lemond sets a broken one aside and starts with the defaults.
+    for odd in ("{broken", "null", "[]", '{"port": null, "host": 5}', '{"port": "none"}'):
+        host.write(config.USER_CONFIG, odd)
+        assert config.read_endpoint(host) == "http://127.0.0.1:8000"
 
 
 def test_overridden_settings_are_found() -> None:

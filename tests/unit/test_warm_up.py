@@ -154,3 +154,11 @@ def test_failures_are_told(tmp_path: Path, server: ThreadingHTTPServer) -> None:
     server.server_close()
     done = run(tmp_path, server.server_address[1])
     assert done.returncode == 1 and "does not answer" in done.stderr
+
+
+def test_what_speaks_no_http_is_told(
+    tmp_path: Path, server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Lemond, "do_GET", lambda self: self.wfile.write(b"what?\n"))
+    done = run(tmp_path, server.server_address[1])
+    assert done.returncode == 1 and done.stderr.startswith("lemond does not answer at")

@@ -131,6 +131,20 @@ def test_an_engine_that_says_it_is_dead(box: Box) -> None:
         assert box.look(port, times=3) == ["x.service"]
 
 
+def test_what_speaks_no_http_is_restarted(box: Box) -> None:
+    port = answered(box)
+    with socket.create_server(("127.0.0.1", port)) as listener:
+
+        def garble() -> None:
+            for _turn in range(3):
+                with listener.accept()[0] as caller:
+                    caller.recv(65536)
+                    caller.sendall(b"what?\n")
+
+        threading.Thread(target=garble, daemon=True).start()
+        assert box.look(port, times=3) == ["x.service"]
+
+
 def test_silent_and_idle_is_hanging(box: Box) -> None:
     port = answered(box)
     with hanging(port):

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever listens at an address, a module ends with words and not with a traceback."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from lemonade_deploy.domain import lemonade_source, vllm_service
+from lemonade_deploy.domain.lemond_api import Lemond, LemondUnreachable
+from lemonade_deploy.domain.refusal import Refused
+
+GARBAGE = b"\x00\x01 SSH-2.0-OpenSSH_9.6\r\n\r\n"
+CUT = b'HTTP/1.1 200 OK\r\nContent-Length: 400\r\n\r\n{"status"'
+CUT_ERROR = b'HTTP/1.1 500 Oops\r\nContent-Length: 400\r\n\r\n{"error"'
+
+
+@contextmanager
+def saying(answer: bytes) -> Iterator[str]:
+    """The address of something that says *answer* to whoever connects, once, and hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def one() -> None:
+            with listener.accept()[0] as caller:
+                caller.recv(65536)
+                caller.sendall(answer)
+
+        threading.Thread(target=one, daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_an_error_whose_words_break_off_is_an_error() -> None:
+    with saying(CUT_ERROR) as address:
+        answer = Lemond(address).get("/v1/health")
+    assert (answer.status, answer.ok, answer.error) == (500, False, "HTTP 500")
+    with saying(CUT_ERROR) as address:
+        assert list(Lemond(address).events("/v1/install", {}, 5)) == [("", {"error": "HTTP 500: no words"})]
+
+
+@pytest.mark.parametrize("said", [GARBAGE, CUT])
+def test_what_is_no_answer_is_nobody(said: bytes) -> None:
+    with saying(said) as address, pytest.raises(LemondUnreachable):
+        Lemond(address).get("/v1/health")
+
+
+def test_what_speaks_no_http_is_no_healthy_vllm() -> None:
+    with saying(GARBAGE) as address:
+        assert not vllm_service.healthy(address)
+
+
+@pytest.mark.parametrize("said", [GARBAGE, CUT])
+def test_a_download_that_breaks_off_is_refused(said: bytes) -> None:
+    with saying(said) as address, pytest.raises(Refused, match="Cannot fetch"):
+        lemonade_source.download(address, judged=True)
+
+
+@pytest.mark.parametrize("page", [b"<html>Log in first</html>", b"[]"])
+def test_a_page_in_launchpads_place_names_no_key(page: bytes) -> None:
+    with pytest.raises(Refused, match="names no signing key"):
+        lemonade_source.launchpad_fingerprint(lemonade_source.Desired(), lambda _url: page)
