@@ -98,10 +98,13 @@ def check(known: Known, checkpoint: str, config: str, bundle: str) -> None:
     try:
         told = json.loads(config)
     except ValueError:
-        raise Refused(f"{checkpoint}: its config.json is no JSON.", "Choose another checkpoint.") from None
+        told = None
+    if not isinstance(told, dict):
+        raise Refused(f"{checkpoint}: its config.json is no JSON object.", "Choose another checkpoint.")
     name = bundle.rpartition("/")[2]
     kind = str(told.get("model_type") or "")
-    architectures = [str(one) for one in told.get("architectures") or []]
+    listed = told.get("architectures")
+    architectures = [str(one) for one in listed] if isinstance(listed, list) else []
     own_code = bool(told.get("auto_map"))  # brings its own class; vLLM wants --trust-remote-code for it
     if kind and kind not in known.types and not own_code:
         raise Refused(

@@ -82,7 +82,7 @@ def _whole(host: Host, folder: str) -> bool:
     for index in (name for name in names if name.endswith(_INDEX)):
         try:
             parts = set(json.loads(host.read(f"{folder}/{index}") or "{}").get("weight_map", {}).values())
-        except ValueError:
+        except (ValueError, AttributeError, TypeError):  # no JSON, or not of an index's form
             return False
         if not parts <= names:
             return False

@@ -45,6 +45,6 @@ def quantised(host: Host, checkpoint: str) -> bool:
     folder = hub_cache.snapshot(host, checkpoint)
     try:
         config = json.loads(host.read(f"{folder}/config.json") or "{}")
-    except ValueError:
+        return bool((config.get("quantization_config") or {}).get("quant_method"))
+    except (ValueError, AttributeError):  # no JSON, or not of a configuration's form
         return False
-    return bool((config.get("quantization_config") or {}).get("quant_method"))

@@ -79,23 +79,34 @@ def kv_cache_bytes(given: Mapping[str, str]) -> int | None:
     if "--gpu-memory-utilization" in given and "--kv-cache-memory-bytes" not in given:
         return None
     found = re.fullmatch(
-        r"([\d.]+)([kKmMgGT]?)(?:i?B)?", given.get("--kv-cache-memory-bytes", LEMOND_KV_CACHE)
+        r"(\d+\.?\d*)([kKmMgGT]?)(?:i?B)?", given.get("--kv-cache-memory-bytes", LEMOND_KV_CACHE)
     )
     return int(float(found[1]) * _UNITS[found[2]]) if found else None
 
 
 def kv_bytes_per_token(config: Mapping[str, Any]) -> int | None:
     """Bytes of KV cache a token needs; None for models whose layers are not all of the same plain kind."""
-    text = {**config, **(config.get("text_config") or {})}
-    other_kinds = set(text.get("layer_types") or ()) - {"full_attention"}
-    if other_kinds or any(text.get(name) for name in _ODD_LAYERS):
+    text = _text_part(config)
+    kinds = text.get("layer_types") or []
+    if not isinstance(kinds, list) or any(kind != "full_attention" for kind in kinds):
         return None
-    layers, heads = text.get("num_hidden_layers"), text.get("num_attention_heads")
-    wide = text.get("head_dim") or (text.get("hidden_size") or 0) // (heads or 1)
-    key_heads = text.get("num_key_value_heads") or heads
-    if not (layers and key_heads and wide):
+    if any(text.get(name) for name in _ODD_LAYERS):
         return None
-    return 2 * int(layers) * int(key_heads) * int(wide) * _ELEMENT
+    layers, heads = _count(text, "num_hidden_layers"), _count(text, "num_attention_heads")
+    wide = _count(text, "head_dim") or _count(text, "hidden_size") // (heads or 1)
+    return 2 * layers * (_count(text, "num_key_value_heads") or heads) * wide * _ELEMENT or None
+
+
+def _text_part(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a model that sees or hears, too, stand one level deeper."""
+    inner = config.get("text_config")
+    return {**config, **inner} if isinstance(inner, Mapping) else dict(config)
+
+
+def _count(config: Mapping[str, Any], key: str) -> int:
+    """A number of a model's file; what is none counts as missing."""
+    found = config.get(key)
+    return found if isinstance(found, int) and found > 0 else 0
 
 
 def check(
@@ -124,7 +135,7 @@ def check(
                 f"{name}: {ctx_size} tokens of context need {gib(need)} of KV cache, it gets {gib(cache)}.",
                 f"Lower ctx_size to {cache // per_token}, or give it --kv-cache-memory-bytes in args.",
             )
-    text = {**told, **(told.get("text_config") or {})}
+    text = _text_part(told)
     longest = text.get("max_position_embeddings")
     if isinstance(longest, int) and ctx_size > longest and not text.get("rope_scaling"):
         raise Refused(

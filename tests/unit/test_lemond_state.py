@@ -156,9 +156,10 @@ def test_lemond_offline_loads_only_quantised_models(tmp_path: Path) -> None:
     box = host(tmp_path)
     with pytest.raises(Refused, match="is not on the host"):
         lemond_offline.check(box, [SMOL])
-    cached(box, {"model_type": "llama"})
-    with pytest.raises(Refused, match=r"asks huggingface\.co on every load") as refusal:
-        lemond_offline.check(box, [SMOL])
+    for config in ({"model_type": "llama"}, [], {"quantization_config": "awq"}):
+        cached(box, config)
+        with pytest.raises(Refused, match=r"asks huggingface\.co on every load") as refusal:
+            lemond_offline.check(box, [SMOL])
     assert "lemonade_server_daemon to vllm" in refusal.value.remedy
     cached(box, {"quantization_config": {"quant_method": "awq"}})
     lemond_offline.check(box, [SMOL, {"name": "Llama-3.2-1B-GGUF", "recipe": "llamacpp"}])

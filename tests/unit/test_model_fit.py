@@ -37,6 +37,7 @@ def test_cache_sizes_as_vllm_reads_them() -> None:
     assert size("--kv-cache-memory-bytes 256M") == 256 * 1024**2
     assert size("--kv-cache-memory-bytes=1000") == 1000
     assert size("--gpu-memory-utilization 0.5") is None
+    assert size("--kv-cache-memory-bytes 1.2.3G") is None  # vLLM will say so
     assert model_fit.arguments("--a 1 --flag --b=2", "--a 3") == {"--a": "3", "--flag": "", "--b": "2"}
 
 
@@ -47,6 +48,21 @@ def test_bytes_of_a_token() -> None:
     for odd in ({"layer_types": ["linear_attention", "full_attention"]}, {"kv_lora_rank": 512}):
         assert model_fit.kv_bytes_per_token({**QWEN, **odd}) is None
     assert model_fit.kv_bytes_per_token({}) is None
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"text_config": "none"},
+        {"layer_types": [{"kind": 1}]},
+        {"layer_types": 28},
+        {"num_hidden_layers": "many"},
+        {"head_dim": None, "hidden_size": [1024]},
+        {"num_attention_heads": {}, "num_key_value_heads": None},
+    ],
+)
+def test_a_configuration_of_an_odd_form_is_vllms_to_judge(odd: dict[str, Any]) -> None:
+    model_fit.check("m", GIB, json.dumps({**QWEN, **odd}), {}, 4096, HALO)
 
 
 def check(weights: float, ctx_size: int = 4096, args: str = "", memory: Any = HALO, **config: Any) -> None:
@@ -144,9 +160,11 @@ def test_what_a_bundle_knows(bundle: Host, tmp_path: Path) -> None:
         ({"model_type": "moon", "architectures": ["MoonForCausalLM"]}, "type moon, which the transformers"),
         ({"model_type": "qwen3", "architectures": ["MoonForCausalLM"]}, "MoonForCausalLM, which the vLLM"),
         ({"model_type": "llama", "architectures": ["OldForCausalLM"]}, "OldForCausalLM, which the vLLM"),
+        ({"model_type": "llama", "architectures": 1}, ""),
+        ([], "its config.json is no JSON object"),
     ],
 )
-def test_models_against_the_bundle(bundle: Host, config: dict[str, Any], words: str) -> None:
+def test_models_against_the_bundle(bundle: Host, config: Any, words: str) -> None:
     known = bundle_models.read(bundle, "/b")
     assert known is not None
     if not words:
