@@ -38,6 +38,7 @@ class Situation:
     default_release: str
     running: str
     stay: bool = False  # the running kernel stays, and GRUB would boot another one
+    armed: str = ""  # a kernel that the next boot would try and nobody wants any more
 
 
 def observed_reasons(host: Host, wish: ProofWish) -> list[str]:
@@ -45,7 +46,7 @@ def observed_reasons(host: Host, wish: ProofWish) -> list[str]:
     reasons = []
     running = host.running_kernel()
     if running != wish.kernel:
-        reasons.append(f"kernel {wish.kernel} is wanted, {running} runs")
+        reasons.append(activation.kernel_reason(wish.kernel, running))
     loaded = amdgpu_module.read_loaded(host)
     if loaded.origin != wish.origin:
         reasons.append(f"the loaded amdgpu is {loaded.origin}, {wish.origin} is wanted")
@@ -58,17 +59,25 @@ def observed_reasons(host: Host, wish: ProofWish) -> list[str]:
 
 def look(host: Host, wish: ProofWish, pending: Sequence[Due]) -> Situation:
     """Marker, results of the earlier roles and what runs, put together."""
-    due = activation.union([activation.load(host), *pending])
     running = host.running_kernel()
-    if due.kernel is not None and due.kernel != wish.kernel:
-        due = replace(due, kernel=None, tries=0)  # an earlier run wanted another kernel
+    dues = [activation.load(host), *pending]
+    due = activation.union(activation.only_of(due, wish.kernel, running) for due in dues)
     menu = grub.read(host)
     if due.kernel is None and (wish.kernel != running or _unconfirmed(host, menu, running)):
         due = replace(due, kernel=wish.kernel)
     observed = observed_reasons(host, wish)
     reasons = tuple(due.reboot) or tuple(observed)
     default = menu.default_release() if menu else ""
-    return Situation(due, reasons, default, running, bool(reasons) and _strays(host, menu, wish, running))
+    stay = bool(reasons) and _strays(host, menu, wish, running)
+    return Situation(due, reasons, default, running, stay, _armed(menu, wish.kernel))
+
+
+def _armed(menu: grub.Grub | None, wanted: str) -> str:
+    """Release that an earlier run armed and did not boot, where it is not the one *wanted* now; else ""."""
+    if menu is None or menu.env.get("next_entry") != trial_menu.TRIAL:
+        return ""
+    release = menu.next_release()
+    return "" if release == wanted else release
 
 
 def _strays(host: Host, menu: grub.Grub | None, wish: ProofWish, running: str) -> bool:
@@ -95,6 +104,9 @@ def plan(situation: Situation) -> list[Change]:
     changes = activation.plan(
         situation.due, reboot=situation.reboot, default_release=situation.default_release
     )
+    if situation.armed:
+        detail = f"{situation.armed} was to be tried at the next boot, and is not wanted any more"
+        changes = [Change(activation.LAYER, "grub one-shot entry", "disarm", detail), *changes]
     if not situation.stay:
         return changes
     detail = (
@@ -139,6 +151,8 @@ def prepare(
             f"{situation.running} runs; {'; '.join(told)}",
             _try_again(due.kernel),
         )
+    if situation.armed:
+        trial.give_up(host)
     if due.kernel is not None and due.kernel != situation.running:
         gate(host, wish)
     if due.initramfs:
@@ -151,7 +165,7 @@ def prepare(
         if due.kernel is not None and due.kernel != situation.running:
             boot_gate.demand(host, due.kernel, wish.origin, warn)
         _next_boot(host, due, situation, confirm_seconds)
-    return [change for change in changes if change.object == "initramfs" or change.action == "pin"]
+    return [change for change in changes if change.action in ("rebuild", "pin", "disarm")]
 
 
 def _used_up(host: Host, due: Due) -> bool:

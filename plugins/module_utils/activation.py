@@ -83,6 +83,19 @@ def union(dues: Iterable[Due]) -> Due:
     return together
 
 
+def kernel_reason(wanted: str, running: str) -> str:
+    """Why a boot is needed where another kernel than the running one is wanted."""
+    return f"kernel {wanted} is wanted, {running} runs"
+
+
+def only_of(due: Due, wanted: str, running: str) -> Due:
+    """*due* without what an earlier run wanted of another kernel than *wanted*: its tries, and its boot."""
+    if due.kernel in (None, wanted):
+        return due
+    reasons = tuple(text for text in due.reboot if text != kernel_reason(str(due.kernel), running))
+    return replace(due, kernel=None, tries=0, tried="", reboot=reasons)
+
+
 def boot_id(host: Host) -> str:
     """Id of the running boot."""
     return host.value(BOOT_ID) or ""

@@ -29,7 +29,7 @@ from . import (
     trial,
     trial_menu,
 )
-from .activation import Due, marked
+from .activation import Due, kernel_reason, marked
 from .change import Call, Change, WriteFile
 from .host import CommandFailed, Host
 from .kernel_choice import AptSource, Deb
@@ -86,7 +86,7 @@ def due(state: KernelState, wish: KernelWish) -> Due:
     """What the plan needs at boot."""
     if wish.release == state.running:
         return Due()
-    reason = f"kernel {wish.release} is wanted, {state.running} runs"
+    reason = kernel_reason(wish.release, state.running)
     complete = state.installed and not state.missing
     return Due(initramfs=not complete, reboot=(reason,), kernel=wish.release)
 

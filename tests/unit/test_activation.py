@@ -234,3 +234,42 @@ def test_what_an_earlier_run_wanted_is_forgotten_for_what_this_one_wants(tmp_pat
     situation = activate_steps.look(box.host, WISH, [])
     assert activate_steps.plan(situation) == []
     activate_steps.prepare(box.host, situation, WISH, 900)
+
+
+def test_another_kernels_boot_and_its_tries_are_forgotten_with_it(tmp_path: Path) -> None:
+    """Its installation failed, or nobody rebooted; now the running kernel is to stay."""
+    box = good(tmp_path)
+    away = activation.kernel_reason(OLD_KERNEL, GOOD_KERNEL)
+    activation.save(box.host, Due(True, (away, "dkms is loaded"), OLD_KERNEL, 1, "0000-1"))
+    situation = activate_steps.look(box.host, WISH, [])
+    assert situation.reboot == ("dkms is loaded",)
+    activation.save(box.host, Due(reboot=(away,), kernel=OLD_KERNEL, tries=1, tried="0000-1"))
+    situation = activate_steps.look(box.host, WISH, [])
+    assert (situation.reboot, situation.due) == ((), Due(boot_id="0000-1"))
+
+
+def test_a_try_of_another_kernel_in_the_same_boot_is_counted(tmp_path: Path) -> None:
+    box = good(tmp_path, OLD_KERNEL, None)
+    activation.save(box.host, Due(kernel="6.18.20-061820-generic", tries=1, tried="0000-1"))
+    activate_steps.prepare(box.host, activate_steps.look(box.host, WISH, []), WISH, 900)
+    assert activation.load(box.host).tries == 1
+
+
+def test_a_trial_that_was_armed_and_is_not_wanted_any_more_is_disarmed(tmp_path: Path) -> None:
+    """The next reboot, for whatever reason, would try it, and end in another one a while later."""
+    box = good(tmp_path)
+    box.module(OLD_KERNEL, "in-tree")
+    trial.pin(box.host, GOOD_KERNEL)
+    activation.save(box.host, Due(kernel=OLD_KERNEL, tries=1, tried="0000-1"))
+    trial.arm(box.host, OLD_KERNEL, 900)
+    situation = activate_steps.look(box.host, WISH, [])
+    done = activate_steps.prepare(box.host, situation, WISH, 900)
+    assert names(activate_steps.plan(situation)) == names(done) == [("grub one-shot entry", "disarm")]
+    state = grub.read(box.host)
+    assert state is not None and state.next_release() == "" and state.default_release() == GOOD_KERNEL
+    assert activate_steps.plan(activate_steps.look(box.host, WISH, [])) == []
+    activate_steps.prepare(box.host, activate_steps.look(box.host, WISH, []), WISH, 900)
+    trial.arm(box.host, OLD_KERNEL, 900)
+    wanted = ProofWish("in-tree", OLD_KERNEL, None)
+    situation = activate_steps.look(box.host, wanted, [Due(kernel=OLD_KERNEL)])
+    assert not situation.armed, "that one is wanted"
