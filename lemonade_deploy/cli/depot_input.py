@@ -14,12 +14,13 @@ from lemonade_deploy.depot.archive import Damaged, NoExport
 from lemonade_deploy.depot.mainline import NoSuchVersion
 from lemonade_deploy.depot.packages import Contradiction, NoPackage
 from lemonade_deploy.depot.store import WrongBytes
+from lemonade_deploy.domain.fetch import NoAddress
 from lemonade_deploy.domain.lock import FILE_NAME, LockError
 from lemonade_deploy.envelope import Envelope, write
 from lemonade_deploy.errors import UsageError
 from lemonade_deploy.exits import Exit
 
-_BAD_INPUT = (NoExport, NoPackage, NoSuchVersion)  # what was given is not what the verb takes
+_BAD_INPUT = (NoExport, NoPackage, NoSuchVersion, NoAddress)  # what was given is not what the verb takes
 
 
 def place(inventory: str | None, lock_file: Path | None, written: bool = False) -> Path:

@@ -119,7 +119,10 @@ def merge(known: Mapping[str, Package], new: Iterable[Package]) -> dict[str, Pac
 
 def deb_name(source: str) -> str:
     """The file's name of a .deb given by address or path. Raises NoPackage where it is none."""
-    name = unquote(PurePosixPath(urlsplit(source).path if "://" in source else source).name)
+    try:
+        name = unquote(PurePosixPath(urlsplit(source).path if "://" in source else source).name)
+    except ValueError:  # http://[
+        name = ""
     if not _DEB.fullmatch(name):
         raise NoPackage(
             f"{source}: {name or 'it'} is no name of a package (NAME_VERSION_amd64.deb or …_all.deb).",

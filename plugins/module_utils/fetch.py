@@ -55,6 +55,10 @@ class FetchError(Refused):
         super().__init__(found, remedy)
 
 
+class NoAddress(FetchError):
+    """What was given is no address to fetch from."""
+
+
 class _Again(Exception):
     """This attempt failed; another one may not. ``wait``: seconds the server asked for.
 
@@ -175,7 +179,7 @@ class Download:
             if self._token:
                 request.add_unredirected_header("Authorization", f"Bearer {self._token}")
             if request.type not in ("http", "https"):
-                raise FetchError(f"{self.url}: only http and https are fetched.")
+                raise NoAddress(f"{self.url}: only http and https are fetched.")
             answer: http.client.HTTPResponse = _opener(_surroundings()).open(
                 request, timeout=self._policy.timeout
             )
@@ -183,7 +187,7 @@ class Download:
         except (ValueError, http.client.InvalidURL) as error:
             if isinstance(error, OSError):  # of TLS
                 raise
-            raise FetchError(f"{self.url}: that is no address to fetch from ({error}).") from error
+            raise NoAddress(f"{self.url}: that is no address to fetch from ({error}).") from error
 
     def _check(self, answer: http.client.HTTPResponse, offset: int) -> int:
         """Compare what the headers say with what is known; bytes to skip before *offset*."""

@@ -77,7 +77,10 @@ class Tree:
 def local_path(url: str) -> str:
     """The path of a file URL or of a plain absolute path; empty for anything else."""
     if url.startswith("file://"):
-        return urllib.parse.unquote(urllib.parse.urlsplit(url).path).rstrip("/") or "/"
+        try:
+            return urllib.parse.unquote(urllib.parse.urlsplit(url).path).rstrip("/") or "/"
+        except ValueError:  # file://[
+            return ""
     return (url.rstrip("/") or "/") if url.startswith("/") else ""
 
 

@@ -76,8 +76,8 @@ def cut_part(after: int) -> Move:
 
 NASTY: dict[str, list[Move]] = {
     "cut at random bytes": [cut_part(n) for n in (0, 1, 777, 19_999, 5)],
-    # One each: two odd answers in a row to the same part are final (fetch.ODD_LIMIT), and which part gets which
-    # answer is the threads' luck.
+    # One each: two odd answers in a row to the same part are final (fetch.ODD_LIMIT), and which part gets
+    # which answer is the threads' luck.
     "content-length too short": [length(10)],
     "content-length too long": [length(len(DATA) + 9)],
     "no ranges for once": [no_ranges] * 3,

@@ -162,6 +162,14 @@ def test_what_add_is_given(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--fingerprint banana: 40 hexadecimal digits are wanted" in said
 
 
+@pytest.mark.parametrize("url", ["notaurl", "ftp://example.org/x", "http://[/x", "file://[/x"])
+def test_what_is_no_address(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert url in told(capsys, "lock", TAG, "--base-url", url)
+    if "://" in url:
+        assert url in told(capsys, "add-deb", f"{url}/ab_1_all.deb")
+        assert url in told(capsys, "add-kernel", "6.18.20", "--url", url)
+
+
 @pytest.mark.parametrize("words", [["lock", TAG], ["add-deb"]])
 def test_who_starts_anew_does_not_promise_to_go_on(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
