@@ -117,7 +117,8 @@ def _tell(console: Console, folder: Path, bind: str, port: int, scheme: str) -> 
         f'  vllm_rocm_depot_token: "{{{{ vault_depot_token }}}}"'
     )
     if not store.holds_something(folder):
+        here = "" if folder == store.default_folder() else f" --depot {folder}"
         say(
-            "The depot holds nothing yet: run `lemonade-deploy depot fetch -i INVENTORY` (or `depot import "
-            "FILE`) in another terminal. What comes is served at once."
+            f"The depot holds nothing yet: run `lemonade-deploy depot fetch -i INVENTORY{here}` (or `depot "
+            f"import FILE{here}`) in another terminal. What comes is served at once."
         )

@@ -52,7 +52,8 @@ def test_a_given_address_is_the_one(tmp_path: Path, port: str, capsys: pytest.Ca
 
 def test_an_empty_depot_says_so(tmp_path: Path, port: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--depot", str(tmp_path / "d"), "--port", port)
-    assert "holds nothing yet: run `lemonade-deploy depot fetch" in said(capsys, *words)
+    command = f"`lemonade-deploy depot fetch -i INVENTORY --depot {tmp_path / 'd'}`"
+    assert f"holds nothing yet: run {command}" in said(capsys, *words)
     for name in ("incoming/a.deb", "vllm1-rocm7-gfx1151/a.partial", "vllm1-rocm7-gfx1151/a.progress"):
         (tmp_path / "d" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "d" / name).touch()
