@@ -221,7 +221,4 @@ def _due_reasons(host: Host) -> list[str]:
         return []
     from . import activation
 
-    due = activation.load(host)
-    kernel = [f"kernel {due.kernel} is to be booted"] if due.kernel else []
-    initramfs = ["the initramfs is to be rebuilt"] if due.initramfs else []
-    return [*due.reboot, *kernel, *initramfs]
+    return activation.read_due(host)

@@ -16,6 +16,7 @@ MAGIC = (b"070701", b"070702")
 TRAILER = "TRAILER!!!"
 _HEADER = 110
 _CHUNK = 1 << 20
+_LONGEST = 4096  # bytes of a name (PATH_MAX): a damaged header asks for gigabytes
 _PACKERS = (  # first bytes → the program that unpacks them (what mkinitramfs packs with)
     (b"\x1f\x8b", ("gzip", "-dc")),
     (b"\x28\xb5\x2f\xfd", ("zstd", "-dcq")),
@@ -108,6 +109,8 @@ def _members(stream: _Stream) -> Iterator[str]:
             size, length = int(header[54:62], 16), int(header[94:102], 16)
         except ValueError:
             raise Damaged("a file's header is no header") from None
+        if length > _LONGEST:
+            raise Damaged("a file's name has no end")
         name = stream.take(length)[:-1].decode("utf-8", "surrogateescape")
         stream.skip(-(_HEADER + length) % 4)
         if name == TRAILER:

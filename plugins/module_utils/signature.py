@@ -44,12 +44,12 @@ def why_not(host: Host, data: bytes, signature: bytes, key: bytes, fingerprint: 
     """
     wanted = normal(fingerprint)
     try:
+        there = [item.fingerprint for item in openpgp.read_keys(key)]
         ring = openpgp.only(key, wanted)
     except openpgp.Unreadable as error:
         return f"the key cannot be read: {error}"
     if not ring:
-        there = ", ".join(item.fingerprint for item in openpgp.read_keys(key))
-        return f"the key file holds {there}, not {wanted}"
+        return f"the key file holds {', '.join(there)}, not {wanted}"
     with scratch(host, "verify") as folder:
         for name, content in (("ring.gpg", ring), ("data", data), ("data.sig", signature)):
             host.write(f"{folder}/{name}", content, 0o600)

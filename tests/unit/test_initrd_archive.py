@@ -56,6 +56,15 @@ def test_rubbish_behind_the_archive_is_seen(tmp_path: Path) -> None:
         initrd_archive.names(str(image))
 
 
+def test_a_damaged_header_does_not_ask_for_gigabytes(tmp_path: Path) -> None:
+    whole = bytearray(gzip.decompress(initrd(NEW)))
+    whole[94:102] = b"FFFFFFFF"
+    image = tmp_path / "initrd"
+    image.write_bytes(bytes(whole))
+    with pytest.raises(initrd_archive.Damaged, match="name has no end"):
+        initrd_archive.names(str(image))
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000))
 def test_no_cut_of_a_plain_image_passes_as_whole(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:

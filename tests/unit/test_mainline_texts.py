@@ -102,6 +102,13 @@ def test_each_verifier_of_the_host_will_do(
         assert why.startswith(f"{there[0]} says: ")
 
 
+@pytest.mark.parametrize("key", [b"", b"<html>", b"\xcd\x03abc", b"\xc6\x01\x07"])
+def test_a_key_file_without_a_key_is_told(tmp_path: Path, key: bytes) -> None:
+    """A packet that is no key, for example: a user id alone."""
+    why = signature.why_not(Host(str(tmp_path)), b"data", b"signature", key, "A" * 40)
+    assert why.startswith("the key cannot be read: ")
+
+
 def test_only_the_pinned_key_counts_among_valid_signatures() -> None:
     def says(*lines: str, rc: int = 0) -> bool:
         done = Completed(("gpgv",), rc, "".join(f"[GNUPG:] {line}\n" for line in lines), "")
