@@ -60,7 +60,8 @@ def read(
     host: Host, *, since: float | None = None, last: int | None = None, unit: str = "lemond"
 ) -> list[str]:
     """The messages of *unit* in the journal, from *since* (seconds since 1970) or the *last* n."""
-    argv = ["journalctl", "-u", unit, "-o", "json", "--no-pager", "-q"]
+    # Without --all a line of more than 4096 bytes is null (journalctl(1)), and that may be the exception.
+    argv = ["journalctl", "-u", unit, "-o", "json", "--all", "--no-pager", "-q"]
     argv += [f"--since=@{since:.6f}"] if since is not None else []
     argv += [f"--lines={last}"] if last is not None else []
     return parse(host.run(argv).stdout)

@@ -165,8 +165,8 @@ def test_a_model_with_a_part_missing_is_not_complete(tmp_path: Path) -> None:
     assert not hub_cache.complete(host, NAME)
     host.write(f"{folder}/model-00002-of-00002.safetensors", "x")
     assert hub_cache.complete(host, NAME)
-    for odd in ("[]", '{"weight_map": null}', '{"weight_map": {"a": []}}'):
-        host.write(f"{folder}/model.safetensors.index.json", odd)
+    for text in ("[]", '{"weight_map": null}', '{"weight_map": {"a": []}}'):
+        host.write(f"{folder}/model.safetensors.index.json", text)
         assert not hub_cache.complete(host, NAME)
 
 

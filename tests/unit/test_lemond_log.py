@@ -203,6 +203,17 @@ def test_the_journal_may_hold_odd_bytes() -> None:
     assert lemond_log.parse("\n".join(lines)) == ["gr\ufffdn\ufffd"]
 
 
+def test_a_long_line_is_read_whole() -> None:
+    long = f"RuntimeError: {'x' * 5000} No space left on device"
+
+    def journalctl(argv: Sequence[str], *_more: object) -> Completed:
+        text = json.dumps({"MESSAGE": engine(long)[1] if "--all" in argv else None})  # as the real one does
+        return Completed(tuple(argv), 0, text, "")
+
+    diagnosis = lemond_log.diagnose(lemond_log.read(Host("/nowhere", journalctl)))
+    assert diagnosis and diagnosis.signature and diagnosis.signature.id == "disk-full"
+
+
 def test_signatures_have_one_id_each() -> None:
     names = [signature.id for signature in load_failures.SIGNATURES]
     assert len(names) == len(set(names))
