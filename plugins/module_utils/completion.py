@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,8 +87,25 @@ def check_key(endpoint: str, api_key: str) -> None:
         )
 
 
-def ask(client: Lemond, model: str, prompt: str, max_tokens: int, timeout: float) -> Inference:
-    """One greedy completion; ``timeout`` in seconds. Raises Refused where it is none to be content with."""
+@contextmanager
+def answered(unit: str) -> Iterator[None]:
+    """Requests to the daemon of *unit*. Raises Refused where nobody answers."""
+    try:
+        yield
+    except LemondUnreachable as error:
+        raise Refused(
+            f"No answer of the daemon: {error}.",
+            f"See `systemctl status {unit}` and `journalctl -u {unit} -n 50`.",
+        ) from error
+
+
+def ask(
+    client: Lemond, model: str, prompt: str, max_tokens: int, timeout: float, unit: str = "lemond.service"
+) -> Inference:
+    """One greedy completion; ``timeout`` in seconds. Raises Refused where it is none to be content with.
+
+    ``unit`` is whose log may say why.
+    """
     body = {
         "model": model,
         "messages": [{"role": "user", "content": prompt}],
@@ -94,19 +113,17 @@ def ask(client: Lemond, model: str, prompt: str, max_tokens: int, timeout: float
         "temperature": 0,
         "stream": False,
     }
-    try:
+    with answered(unit):
         answer = client.post("/v1/chat/completions", body, timeout)
-    except LemondUnreachable as error:
-        raise Refused(f"No completion: {error}", "See `journalctl -u lemond -n 50`.") from error
-    return judge(model, answer)
+    return judge(model, answer, f"See `journalctl -u {unit} -n 200`.")
 
 
-def judge(model: str, answer: Answer) -> Inference:
+def judge(model: str, answer: Answer, remedy: str) -> Inference:
     """The completion in *answer*; raises Refused naming the first thing that is wrong with it."""
     if not answer.ok or not isinstance(answer.body, dict):
         raise Refused(
             f"{model} does not answer (HTTP {answer.status}): {answer.error}",
-            "See `journalctl -u lemond -n 200`.",
+            remedy,
         )
     choice = next(iter(answer.entries("choices")), {})
     message, usage = _object(choice.get("message")), _object(answer.field("usage"))
@@ -121,7 +138,7 @@ def judge(model: str, answer: Answer) -> Inference:
     )
     wrong = _wrong(model, inference)
     if wrong:
-        raise Refused(f"{model} answers, but {wrong}.", "See `journalctl -u lemond -n 200`.")
+        raise Refused(f"{model} answers, but {wrong}.", remedy)
     return inference
 
 

@@ -147,10 +147,10 @@ ARGUMENTS: dict[str, Any] = {
 
 def prove_vllm(host: Host, client: Lemond, given: dict[str, Any]) -> dict[str, Any]:
     """The same where vLLM itself is the daemon. Raises Refused, LemondUnreachable."""
-    model = completion.served_name(client, given["model"])
-    answer = completion.ask(client, model, given["prompt"], given["max_tokens"], given["timeout"])
-    process = engine.read_daemon(host, daemon.UNITS[daemon.VLLM])
-    engine.check(process, daemon.UNITS[daemon.VLLM])
+    model, unit = completion.served_name(client, given["model"]), daemon.UNITS[daemon.VLLM]
+    answer = completion.ask(client, model, given["prompt"], given["max_tokens"], given["timeout"], unit)
+    process = engine.read_daemon(host, unit)
+    engine.check(process, unit)
     return {"inference": answer.public(), "engine": process.public()}
 
 
@@ -181,10 +181,10 @@ def main() -> None:
     def extra(_changes: list[Any]) -> dict[str, Any]:
         if module.check_mode:
             return {"inference": None, "engine": None}
-        completion.check_key(client.endpoint, key)
-        if daemon.installed(host) == daemon.VLLM:
-            return prove_vllm(host, client, given)
-        return prove(host, client, given)
+        name = daemon.installed(host) or daemon.LEMOND
+        with completion.answered(daemon.UNITS[name]):
+            completion.check_key(client.endpoint, key)
+            return (prove_vllm if name == daemon.VLLM else prove)(host, client, given)
 
     run_module(module, "verify", lambda: [], host, extra)
 

@@ -168,6 +168,19 @@ def test_nothing_listens() -> None:
     assert not Lemond("http://127.0.0.1:1").alive()
 
 
+def test_whose_log_may_say_why(server: Server) -> None:
+    """vLLM as the daemon writes nothing into lemond's journal."""
+    unit, client = "lemonade-vllm.service", Lemond(f"http://127.0.0.1:{server.server_port}")
+    server.reply = (500, None)
+    for asked in (client, Lemond("http://127.0.0.1:1")):
+        with pytest.raises(Refused) as refusal:
+            completion.ask(asked, "user.Small", "?", 9, 5, unit)
+        assert f"journalctl -u {unit}" in refusal.value.remedy
+    with pytest.raises(Refused, match="No answer of the daemon") as refusal, completion.answered(unit):
+        completion.served_name(Lemond("http://127.0.0.1:1"), "x")
+    assert f"systemctl status {unit}" in refusal.value.remedy
+
+
 # --- whose process -----------------------------------------------------------------
 
 TAG = f"{paths.BUNDLE_ROOT}/vllm1-gfx1151"
