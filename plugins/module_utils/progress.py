@@ -32,13 +32,21 @@ def say(host: Host, text: str) -> None:
 
 @contextlib.contextmanager
 def told(host: Host, really: bool = True) -> Iterator[None]:
-    """A piece of work: afterwards nothing is told. Not *really*: nothing is touched."""
+    """A piece of work: before it (a killed run's last line) and afterwards nothing is told.
+
+    Not *really*: nothing is touched.
+    """
+    _hush(host, really)
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):
-            if really:
-                os.unlink(host.path(paths.PROGRESS))
+        _hush(host, really)
+
+
+def _hush(host: Host, really: bool) -> None:
+    with contextlib.suppress(OSError):
+        if really:
+            os.unlink(host.path(paths.PROGRESS))
 
 
 def bytes_told(

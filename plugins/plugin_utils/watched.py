@@ -7,7 +7,6 @@ import copy
 import threading
 from typing import Any
 
-from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.lemonade.deploy.plugins.module_utils import paths
@@ -32,8 +31,8 @@ class Watched(ActionBase):
         """The module's result."""
         super().run(tmp, task_vars)
         variables = task_vars or {}
-        stop = threading.Event()
-        look = (str(variables.get("inventory_hostname", "")), stop)
+        stop, speaking = threading.Event(), threading.Lock()
+        look = (str(variables.get("inventory_hostname", "")), stop, speaking)
         watch = threading.Thread(target=self._follow, args=look, daemon=True)
         if not self._task.check_mode:
             watch.start()
@@ -42,18 +41,22 @@ class Watched(ActionBase):
                 module_name=f"lemonade.deploy.{self.module}", task_vars=variables
             )
         finally:
-            stop.set()
+            # A line that is being shown comes before the result. Ansible's worker ends after that, and a
+            # thread of it that still wrote would take the lock of the queue to the display with it.
+            with speaking:
+                stop.set()
         return result
 
-    def _follow(self, host: str, stop: threading.Event) -> None:
+    def _follow(self, host: str, stop: threading.Event, speaking: threading.Lock) -> None:
         # Of its own: a connection keeps the state of the command that it runs (ssh's pipe for a password).
         connection, seen = copy.copy(self._connection), ""
         while not stop.wait(INTERVAL):
             try:
                 code, out, _err = connection.exec_command(f"cat {paths.PROGRESS}", sudoable=False)
-            except (AnsibleError, OSError):
+            except Exception:  # a connection plugin raises what it likes
                 return  # the host is down, or cannot be asked twice at once: its module tells the end
             text = out.decode("utf-8", "replace").strip() if code == 0 else ""
-            if text and text != seen and not stop.is_set():
-                seen = text
-                tell(host, text)
+            with speaking:
+                if text and text != seen and not stop.is_set():
+                    seen = text
+                    tell(host, text)

@@ -7,6 +7,7 @@ import importlib
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Generator
 from pathlib import Path
 from types import SimpleNamespace
@@ -69,8 +70,10 @@ def test_what_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
 
 def test_each_change_is_told_in_one_line_and_gone_afterwards(tmp_path: Path) -> None:
     host, seen = Host(str(tmp_path)), []
+    progress.say(host, "a killed run's")
     look = Call(lambda h: seen.append(h.read(paths.PROGRESS)))
     with progress.told(host):
+        assert not host.exists(paths.PROGRESS)
         apply_all([Change("kernel", "package\nlinux", "install", operations=(look,))], host)
     assert seen == ["package linux: install\n"]
     assert not host.exists(paths.PROGRESS)
@@ -97,10 +100,21 @@ def plugin() -> Any:
             del sys.modules[name]
 
 
-def watched(plugin: Any, answers: list[Any], check_mode: bool = False) -> tuple[dict[str, Any], list[str]]:
-    """A module that ends after the last answer of the host; its result, and what was shown."""
+def watched(
+    plugin: Any, answers: list[Any], check_mode: bool = False, slow: bool = False
+) -> tuple[dict[str, Any], list[str]]:
+    """A module that ends after the last answer of the host; its result, and what was shown.
+
+    *slow*: it ends while a line is being shown.
+    """
     shown: list[str] = []
     over = threading.Event()
+
+    def tell(host: str, text: str) -> None:
+        if slow:
+            over.set()
+            time.sleep(0.2)
+        shown.append(f"{host} {text}")
 
     class Connection:
         def exec_command(self, command: str, sudoable: bool = True) -> tuple[int, bytes, bytes]:
@@ -128,7 +142,7 @@ def watched(plugin: Any, answers: list[Any], check_mode: bool = False) -> tuple[
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plugin, "INTERVAL", 0.01)
-        patch.setattr(plugin, "tell", lambda host, text: shown.append(f"{host} {text}"))
+        patch.setattr(plugin, "tell", tell)
         patch.setattr(plugin.ActionBase, "run", lambda *_args: {})
         return Action().run(None, {"inventory_hostname": "halo1"}), shown
 
@@ -140,8 +154,13 @@ def test_what_the_host_tells_is_shown_once(plugin: Any) -> None:
 
 
 def test_a_host_that_cannot_be_asked_is_the_modules_to_report(plugin: Any) -> None:
-    error = plugin.AnsibleError("ssh: connect: timed out")
-    assert watched(plugin, [b"a\n", error]) == ({"changed": True}, ["halo1 a"])
+    for error in (OSError("ssh: connect: timed out"), AttributeError("a plugin's own")):
+        assert watched(plugin, [b"a\n", error]) == ({"changed": True}, ["halo1 a"])
+
+
+def test_a_line_that_is_being_shown_comes_before_the_result(plugin: Any) -> None:
+    """A worker that ended in the middle of it would keep the lock of the queue to the display."""
+    assert watched(plugin, [b"a\n"], slow=True) == ({"changed": True}, ["halo1 a"])
 
 
 def test_check_mode_is_not_watched(plugin: Any) -> None:
