@@ -34,8 +34,7 @@ HOST = (
     Kind(
         "rocm-kernel-pair",
         WARNING,
-        "AMD's table for gfx1151 does not say that this kernel works with this ROCm (info: ROCm is only "
-        "newer than the table).",
+        "AMD's table for gfx1151 does not say that this kernel works with this ROCm.",
         "Nothing, while models load and answer. Where they do not: another kernel_version, or another "
         "vllm_rocm_release; docs/kernel.md shows the table.",
     ),

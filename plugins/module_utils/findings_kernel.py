@@ -46,6 +46,4 @@ def kernel_findings(facts: Facts, decision: Decision) -> Iterator[Finding]:
         yield finding("kernel-half-memory", f"kernel {facts.kernel} (ROCm#6143)", OSRELEASE)
     pair = decision.pair
     if pair is not None and (pair.verdict != rocm_pairs.OK or not pair.listed):
-        # Newer than the table on a kernel that works with its newest row: nothing speaks against it.
-        severity = INFO if pair.verdict == rocm_pairs.OK else WARNING
-        yield finding("rocm-kernel-pair", pair.why, TABLE, severity=severity)
+        yield finding("rocm-kernel-pair", pair.why, TABLE)

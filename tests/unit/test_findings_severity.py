@@ -44,7 +44,7 @@ def test_an_old_repository_matters_only_where_the_driver_comes_from_it(tmp_path:
         (
             GOOD_KERNEL,
             "vllm0.19.0-rocm7.13.0",
-            "info",
+            "warning",
             f"ROCm 7.13.0 is newer than AMD's table, which says nothing of it with kernel {GOOD_KERNEL}; "
             "with ROCm 7.11.0, the newest in the table, this kernel works",
         ),
