@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 from .http_headers import digits, retry_after
 from .module import Refused
+from .scrub import addresses
 
 READ = 1 << 18  # bytes asked for in one read
 ODD_LIMIT = 2  # odd answers in a row that are final
@@ -178,8 +179,9 @@ class Download:
             request = urllib.request.Request(self.url, headers=headers)  # noqa: S310
             if self._token:
                 request.add_unredirected_header("Authorization", f"Bearer {self._token}")
-            if request.type not in ("http", "https"):
-                raise NoAddress(f"{self.url}: only http and https are fetched.")
+            # urllib takes a login for a part of the host's name, and its errors quote that.
+            if request.type not in ("http", "https") or addresses(self.url) != self.url:
+                raise NoAddress(f"{addresses(self.url)}: only http and https are fetched, without a login.")
             answer: http.client.HTTPResponse = _opener(_surroundings()).open(
                 request, timeout=self._policy.timeout
             )

@@ -22,6 +22,7 @@ from .distribution import Distribution
 from .host import CommandFailed, Host
 from .lemond_service import LAYER, RUNTIME_MASK, UNIT
 from .module import Refused
+from .scrub import addresses
 
 PACKAGE = "lemonade-server"
 KEYSERVER = "https://keyserver.ubuntu.com/pks/lookup?op=get&options=mr&search=0x"
@@ -161,6 +162,10 @@ def download(url: str, judged: bool = False) -> bytes:
     """The body of an https URL; of an http one where it is *judged* by a digest. Raises Refused."""
     if not url.startswith(("https://", "http://") if judged else "https://"):
         raise Refused(f"{url} is not https.", "Give an https URL, or a path on the host.")
+    if addresses(url) != url:  # urllib takes it for a part of the host's name, and its errors quote that
+        raise Refused(
+            f"{addresses(url)} is fetched without a login only.", "Give such a URL, or a path on the host."
+        )
     try:
         with urllib.request.build_opener().open(url, timeout=_TIMEOUT) as reply:
             return bytes(reply.read())

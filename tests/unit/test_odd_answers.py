@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from lemonade_deploy.domain import lemonade_source, vllm_service
+from lemonade_deploy.domain.fetch import FetchError, fetch_text
 from lemonade_deploy.domain.lemond_api import Lemond, LemondUnreachable
 from lemonade_deploy.domain.refusal import Refused
 
@@ -56,6 +57,16 @@ def test_what_speaks_no_http_is_no_healthy_vllm() -> None:
 def test_a_download_that_breaks_off_is_refused(said: bytes) -> None:
     with saying(said) as address, pytest.raises(Refused, match="Cannot fetch"):
         lemonade_source.download(address, judged=True)
+
+
+@pytest.mark.parametrize("url", ["http://me:s3cret@127.0.0.1:1/x", "http://me:s3c/ret@127.0.0.1:1/x"])
+def test_a_password_in_an_address_is_not_quoted(url: str) -> None:
+    with pytest.raises(FetchError, match="without a login") as refusal:
+        fetch_text(url)
+    assert "s3c" not in str(refusal.value)
+    with pytest.raises(Refused, match="without a login") as deb:
+        lemonade_source.download(url, judged=True)
+    assert "s3c" not in str(deb.value)
 
 
 @pytest.mark.parametrize("page", [b"<html>Log in first</html>", b"[]"])
