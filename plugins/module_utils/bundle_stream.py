@@ -136,6 +136,7 @@ def fill(filling: Filling) -> Manifest:
                     knock(order.release, place, order.policy)
                 manifest = _twice(filling, place)
             except (FetchError, WrongDigest) as error:
+                error.remedy = error.remedy or _remedy(place, error)
                 failed.append(error)
                 stats.notes.append(f"{place} could not be used: {error.found}")
                 continue
@@ -152,6 +153,17 @@ def fill(filling: Filling) -> Manifest:
         raise failed[0]
     told = " ".join(f"{place}: {error.found}" for place, error in zip(order.sources(), failed, strict=True))
     raise FetchError(f"No place has release {order.release.tag}. {told}", failed[-1].remedy)
+
+
+def _remedy(place: Place, error: FetchError | WrongDigest) -> str:
+    """For what a server says in its own words only."""
+    status = error.status if isinstance(error, FetchError) else 0
+    if place.kind == "depot" and status in (401, 403):
+        return "Compare vllm_rocm_depot_token with the file `token` in the depot's folder."
+    if place.kind == "depot" and status == 404:
+        return "Run `lemonade-deploy depot fetch` for this release, or correct vllm_rocm_depot_url."
+    names = {"depot": "vllm_rocm_depot_url", "mirror": "vllm_rocm_mirrors"}
+    return f"Check {names.get(place.kind, 'vllm_rocm_base_url')}, or name other places in vllm_rocm_sources."
 
 
 def _twice(filling: Filling, place: Place) -> Manifest:

@@ -97,6 +97,18 @@ def test_a_wrong_token_leads_on(
     assert "HTTP 401" in box.stats.notes[0]
 
 
+def test_what_a_place_says_comes_with_what_to_do(
+    tmp_path: Path, server: Nasty, release: Release, depot: tuple[Path, Place]
+) -> None:
+    for place, words in (
+        (dataclasses.replace(depot[1], token="guessed"), "vllm_rocm_depot_token"),
+        (Place("mirror", "ftp://127.0.0.1"), "vllm_rocm_mirrors"),
+    ):
+        with pytest.raises(Refused) as refusal:
+            box_of(tmp_path, place).run(release)
+        assert words in refusal.value.remedy
+
+
 @pytest.mark.parametrize("damage", ["chunk", "exchanged", "index"])
 def test_a_damaged_depot_is_never_installed(
     tmp_path: Path, server: Nasty, release: Release, depot: tuple[Path, Place], damage: str
