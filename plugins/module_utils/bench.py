@@ -188,8 +188,10 @@ class Bench:
 
     def _failure(self, stopped: Stopped) -> dict[str, str]:
         """The cause by the engine's log, where it says one; else the words of the answer."""
+        unit = self._client.unit
+        diagnose = lemond_log.diagnose if unit == Lemond.unit else lemond_log.diagnose_vllm
         try:
-            found = lemond_log.diagnose(lemond_log.read(self._host, since=stopped.since))
+            found = diagnose(lemond_log.read(self._host, since=stopped.since, unit=unit))
         except CommandFailed:
             found = None  # no journal, no cause
         known = found.signature if found else None
@@ -197,7 +199,7 @@ class Bench:
             "stage": stopped.stage,
             "cause": known.id if known else "unknown",
             "message": scrub(found.sentence() if found else str(stopped), [self._key]),
-            "remedy": known.remedy if known else "See `journalctl -u lemond -n 200`.",
+            "remedy": known.remedy if known else f"See `journalctl -u {unit} -n 200`.",
         }
 
 

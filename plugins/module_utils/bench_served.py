@@ -18,6 +18,8 @@ NO_LEMOND = "none: vLLM itself is the daemon"
 class Served(Lemond):
     """vLLM behind the part of lemond's interface that the burn test uses. A load is a start."""
 
+    unit = vllm_service.UNIT
+
     def __init__(self, host: Host, api_key: str = "") -> None:
         super().__init__(daemon.endpoint(host), api_key)
         self._host = host
@@ -69,15 +71,14 @@ class Served(Lemond):
         return Answer(200, told, time.monotonic() - began)
 
     def _service(self, start: bool, timeout: float, began: float) -> Answer:
-        unit = vllm_service.UNIT
         try:
             if start:
                 since = time.time()
-                self._host.run(["systemctl", "reset-failed", unit], check=False)
-                self._host.run(["systemctl", "start", unit], timeout=timeout)
+                self._host.run(["systemctl", "reset-failed", self.unit], check=False)
+                self._host.run(["systemctl", "start", self.unit], timeout=timeout)
                 vllm_service.await_ready(self._host, self.endpoint, timeout, since)
             else:
-                self._host.run(["systemctl", "stop", unit], timeout=timeout)
+                self._host.run(["systemctl", "stop", self.unit], timeout=timeout)
         except (Refused, CommandFailed) as error:
             return Answer(500, {"error": str(error)}, time.monotonic() - began)
         return Answer(200, {"status": "success"}, time.monotonic() - began)

@@ -58,6 +58,8 @@ class Answer:
 class Lemond:
     """A client of one lemond. ``endpoint`` like ``http://127.0.0.1:13305``; timeouts in seconds."""
 
+    unit = "lemond.service"  # whose journal tells more
+
     def __init__(self, endpoint: str, api_key: str = "") -> None:
         self.endpoint = endpoint.rstrip("/")
         self._headers = {"Content-Type": "application/json"}

@@ -107,6 +107,11 @@ def diagnose(messages: Sequence[str]) -> Diagnosis | None:
     return Diagnosis(_shown(own[0]), None) if own else None
 
 
+def diagnose_vllm(messages: Iterable[str]) -> Diagnosis | None:
+    """The same of vLLM's own service: its lines stand there without lemond's head."""
+    return diagnose([f"- - [Info] (Process) {message}" for message in messages])
+
+
 def _said_why(attempt: Sequence[str]) -> Diagnosis | None:
     """What the engine itself said in a try."""
     engine = list(_engine_lines(attempt))

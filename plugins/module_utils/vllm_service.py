@@ -222,8 +222,7 @@ def _failure(host: Host, endpoint: str, began: float) -> Refused:
     remedy = f"See `journalctl -u {UNIT} -n 200`."
     if refused := lemond_log.refusals(messages):
         return Refused(refused[-1], remedy)
-    # vLLM's lines stand here without lemond's head.
-    found = lemond_log.diagnose([f"- - [Info] (Process) {message}" for message in messages])
+    found = lemond_log.diagnose_vllm(messages)
     if found is None:
         said = [scrub(line)[:_TRIM] for line in messages if line.strip()][-3:]
         return Refused(f"{UNIT} does not stay up. It said last: {' | '.join(said) or 'nothing'}", remedy)

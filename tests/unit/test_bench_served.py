@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lemonade_deploy.domain import bench_session, completion, paths, vllm_service
+from lemonade_deploy.domain import bench, bench_session, completion, paths, vllm_service
 from lemonade_deploy.domain.bench_served import NO_LEMOND, Served
 from lemonade_deploy.domain.host import Completed, Host
 from lemonade_deploy.domain.refusal import Refused
@@ -60,3 +61,27 @@ def test_a_load_is_a_start(served: Served, asked: list[str], monkeypatch: pytest
     monkeypatch.setattr(vllm_service, "await_ready", fails)
     answer = served.post("/v1/load", {})
     assert not answer.ok and "No room" in answer.error
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("OSError: [Errno 28] No space left on device", "disk-full"),
+        ("INFO 11-30 11:29:24 [x.py:1] on my way", "unknown"),
+    ],
+)
+def test_a_failed_start_is_diagnosed_by_vllms_own_journal(
+    served: Served, monkeypatch: pytest.MonkeyPatch, line: str, cause: str
+) -> None:
+    def journalctl(argv: Sequence[str], *_more: Any) -> Completed:
+        told = json.dumps({"MESSAGE": line}) if vllm_service.UNIT in argv else ""
+        return Completed(tuple(argv), 0, told, "")
+
+    def fails(*_arguments: Any) -> None:
+        raise Refused("vLLM does not load its model.", "Less.")
+
+    monkeypatch.setattr(vllm_service, "await_ready", fails)
+    served._host = Host("/nowhere", journalctl)
+    told = bench.Bench(served._host, served, bench.Method()).model("user.X")
+    assert (told["status"], told["failure"]["cause"]) == ("failed", cause)
+    assert cause != "unknown" or f"journalctl -u {vllm_service.UNIT}" in told["failure"]["remedy"]
