@@ -120,6 +120,10 @@ def gate(host: Host, wish: ProofWish) -> None:
     """Refuse a boot into a kernel that is not whole or has not the wanted driver. Raises Refused."""
     if wish.kernel not in initramfs.installed_kernels(host):
         raise Refused(f"kernel {wish.kernel} is not installed", "run without --tags, or with kernel in them")
+    _demand_module(host, wish)
+
+
+def _demand_module(host: Host, wish: ProofWish) -> None:
     if wish.origin == amdgpu_module.DKMS:
         driver_switch.demand_built(host, wish.kernel)
     elif amdgpu_module.on_disk(host, wish.kernel).origin == amdgpu_module.NONE:
@@ -155,6 +159,8 @@ def prepare(
         trial.give_up(host)
     if due.kernel is not None and due.kernel != situation.running:
         gate(host, wish)
+    elif situation.reboot and amdgpu_module.read_loaded(host).origin != wish.origin:
+        _demand_module(host, wish)  # a boot alone would not bring it
     if due.initramfs:
         activation.save(host, due)
         initramfs.rebuild(host)

@@ -130,6 +130,8 @@ def choose_kernel(
             chosen.apt_source,
         )
         told = f"; nothing proven was to be had ({' '.join(problems[:3])})" if problems else ""
+        if chosen.release == facts.kernel:
+            return choice, f"what kernel {facts.kernel} lacks, from {chosen.source}: {running.why}"
         return choice, (
             f"kernel {chosen.release} from {chosen.source} ({chosen.forecast.verdict}: {chosen.forecast.why})"
             f" instead of {facts.kernel} ({running.verdict}: {running.why})"

@@ -26,9 +26,11 @@ def demand(host: Host, decision: Decision, *, menu: bool) -> None:
 
     Raises Refused, CommandFailed, OSError.
     """
-    boot_loader.demand(host)
     choice = decision.kernel
-    boot_gate.demand_root(host, choice.release)
+    stays = choice.release == host.running_kernel()  # only its modules are to come: nothing is tried
+    if not stays:
+        boot_loader.demand(host)
+        boot_gate.demand_root(host, choice.release)
     wish = KernelWish(
         choice.release,
         choice.packages,
@@ -42,7 +44,8 @@ def demand(host: Host, decision: Decision, *, menu: bool) -> None:
     if leaves:
         driver_purge.demand(host, driver)
     state = _state(host, wish)
-    kernel_plan.demand_grub(state)
+    if not stays:
+        kernel_plan.demand_grub(state)
     if not state.installed or state.missing:
         kernel_plan.demand_space(host)
         kernel_plan.simulate(
@@ -53,7 +56,7 @@ def demand(host: Host, decision: Decision, *, menu: bool) -> None:
             gone=driver_state.may_go if leaves and driver.packages else None,
             repaired=driver.half_way,
         )
-    if menu:
+    if menu and not stays:
         _demand_menu(host, state.running)
 
 

@@ -20,6 +20,7 @@ from . import (
     disk,
     dpkg,
     dpkg_world,
+    driver_state,
     grub,
     initramfs,
     kernel_hold,
@@ -73,19 +74,20 @@ class KernelState:
 
 
 def is_installed(host: Host, wish: KernelWish) -> bool:
-    """Whether the wanted kernel is there whole: under Secure Boot a mainline build was signed as well.
+    """Whether the wanted kernel is there whole: with its amdgpu, which minimal installs of Ubuntu leave out.
 
-    (A plug that was pulled between apt and the signature leaves an image that the firmware refuses.)
+    Under Secure Boot a mainline build was signed as well (a plug may have been pulled before that).
     """
     there = wish.release in initramfs.installed_kernels(host)
+    bare = not wish.dkms and driver_state.lacks_own_module(host, wish.release)
     unsigned = bool(wish.debs) and secure_boot.enabled(host) and not kernel_signing.signed(host, wish.release)
-    return there and not unsigned
+    return there and not bare and not unsigned
 
 
 def due(state: KernelState, wish: KernelWish) -> Due:
     """What the plan needs at boot."""
     if wish.release == state.running:
-        return Due()
+        return Due() if state.installed else Due(initramfs=True, reboot=("amdgpu is not loaded",))
     reason = kernel_reason(wish.release, state.running)
     complete = state.installed and not state.missing
     return Due(initramfs=not complete, reboot=(reason,), kernel=wish.release)
@@ -108,22 +110,10 @@ def demand_grub(state: KernelState) -> grub.Grub:
 
 def plan(state: KernelState, wish: KernelWish) -> list[Change]:
     """Pure. Raises Refused where GRUB cannot boot a kernel once."""
-    if wish.release in ("", state.running):
+    if not wish.release or (wish.release == state.running and state.installed):
         return _hold(state, wish) if state.held is not None else []
-    boot = demand_grub(state)
-    changes = []
-    if not trial.pinned(boot, state.entries, state.running):
-        changes.append(
-            Change(
-                LAYER,
-                "grub default",
-                "pin",
-                f"saved entry = the running kernel {state.running}",
-                before=f"{boot.default_release()}\n",
-                after=f"{state.running}\n",
-                operations=(Call(lambda host: trial.pin(host, state.running, wish.release)),),
-            )
-        )
+    # What only lacks its modules is not tried: it runs.
+    changes = [] if wish.release == state.running else _pin(state, wish, demand_grub(state))
     if not state.installed or state.missing:
         if wish.apt_source is not None and state.source != wish.apt_source.content:
             changes.append(_add_source(state, wish.apt_source))
@@ -134,6 +124,15 @@ def plan(state: KernelState, wish: KernelWish) -> list[Change]:
         changes.append(Change(LAYER, "kernel", "install", detail, operations=(operation,)))
     changes += _hold(state, wish)
     return marked(changes, due(state, wish))
+
+
+def _pin(state: KernelState, wish: KernelWish, boot: grub.Grub) -> list[Change]:
+    if trial.pinned(boot, state.entries, state.running):
+        return []
+    operation = Call(lambda host: trial.pin(host, state.running, wish.release))
+    before, after = f"{boot.default_release()}\n", f"{state.running}\n"
+    detail = f"saved entry = the running kernel {state.running}"
+    return [Change(LAYER, "grub default", "pin", detail, before, after, (operation,))]
 
 
 def _hold(state: KernelState, wish: KernelWish) -> list[Change]:
@@ -187,6 +186,11 @@ def install(host: Host, wish: KernelWish, state: KernelState) -> None:
         raise Refused(
             f"{', '.join(packages)} did not bring kernel {wish.release}{told}",
             "see `apt-cache policy` of these packages; the archive may have moved on: run again",
+        )
+    if not is_installed(host, wish):
+        raise Refused(
+            f"{', '.join(packages)} brought kernel {wish.release} without amdgpu",
+            f"install linux-modules-extra-{wish.release} (Ubuntu keeps it there), or set kernel_source",
         )
 
 

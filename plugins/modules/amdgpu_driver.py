@@ -147,8 +147,10 @@ class Driver:
     def _intree(self, state: driver_state.DriverState) -> tuple[Due, list[Change]]:
         running = self.host.running_kernel()
         kernel = self.parameters["kernel"] or running
-        # Another kernel is only to be installed, a half-way one repaired: role activate looks at both.
-        if kernel == running and not state.half_way and driver_state.lacks_own_module(self.host, kernel):
+        # Another kernel is only to be installed, a half-way one repaired; to a minimal install role kernel
+        # brings the module, and nothing goes here: role activate looks at all of these.
+        goes = state.packages and not state.half_way
+        if kernel == running and goes and driver_state.lacks_own_module(self.host, kernel):
             raise Refused(
                 f"kernel {kernel} has no amdgpu module of its own",
                 f"run `apt-get install --reinstall linux-modules-extra-{kernel}` (or linux-modules-{kernel})",

@@ -16,6 +16,8 @@ description:
   - Refuses before anything is installed where that cannot work, because another boot loader than GRUB
     starts the host or GRUB cannot write on what holds C(/boot/grub), and names the manual way.
   - A kernel that is installed but does not run is booted in the same way.
+  - A kernel that runs and has no amdgpu (minimal installs of Ubuntu lack linux-modules-extra) gets it; nothing
+    is tried then.
 options:
   release:
     description: The kernel that is to run, as C(uname -r) shows it. Empty keeps the running one.
@@ -184,13 +186,15 @@ class Kernel:
 
     def plan(self) -> list[Change]:
         """The plan for the host as it is now."""
-        if not self.wish.release or self.wish.release == self.host.running_kernel():
+        running = self.host.running_kernel()
+        stays = self.wish.release in ("", running)
+        if not self.wish.release or (stays and kernel_plan.is_installed(self.host, self.wish)):
             self.due = self.due or Due()
             # A converged host costs one look at one file here.
-            state = KernelState(self.host.running_kernel(), True, None, held=kernel_hold.read(self.host))
+            state = KernelState(running, True, None, held=kernel_hold.read(self.host))
             return kernel_plan.plan(state, self.wish)
         state = self.read()
-        if self.due is None:
+        if self.due is None and not stays:
             boot_loader.demand(self.host)
             boot_gate.demand_root(self.host, self.wish.release)
         changes = kernel_plan.plan(state, self.wish)

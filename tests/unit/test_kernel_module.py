@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,43 @@ def test_a_kernel_that_the_driver_layer_completes_is_not_predicted_to_be_install
     wish = {"release": GOOD_KERNEL, "packages": ["linux-generic"], "repaired": repaired}
     result = run("kernel", box, **wish, _ansible_check_mode=True)
     assert (("kernel", "install") in did(result)) == installs
+
+
+def minimal(tmp_path: Path) -> Box:
+    """Ubuntu's newest kernel runs, without linux-modules-extra."""
+    box = box_of(tmp_path, GOOD_KERNEL, None).file("/etc/apt/x", "")
+    for path in ("/sys/module/amdgpu", f"/lib/modules/{GOOD_KERNEL}/kernel/drivers"):
+        shutil.rmtree(tmp_path / path.lstrip("/"))
+    box.on("apt-cache", "show", stdout="Package: linux-generic\nVersion: 1\n")
+    box.on("apt-get", "-s", "install", stdout=f"Inst linux-modules-extra-{GOOD_KERNEL} (1 x [amd64])\n")
+    return box
+
+
+def test_a_minimal_install_gets_the_module_of_the_kernel_that_runs(run: Run, tmp_path: Path) -> None:
+    box = minimal(tmp_path)
+    driver = run("amdgpu_driver", box, policy="intree")
+    assert did(driver) == [("apt pin amdgpu-dkms", "write")], "nothing of AMD's would go"
+
+    def install(argv: Sequence[str], _env: Mapping[str, str]) -> None:
+        if "-s" not in argv:
+            box.module(GOOD_KERNEL, "in-tree")
+
+    wish = {"release": GOOD_KERNEL, "packages": ["linux-generic"]}
+    predicted = run("kernel", box, **wish, _ansible_check_mode=True)
+    box.on("apt-get", "install", "linux-generic", do=install)
+    result = run("kernel", box, **wish)
+    assert did(predicted) == did(result) == [("kernel", "install"), ("kernel hold", "set")]
+    due = {"initramfs": True, "reboot": ["amdgpu is not loaded"], "kernel": None}
+    assert predicted["activation"] == result["activation"] == due
+    assert not box.ran("grub-mkconfig") and not box.ran("grub-reboot"), "the kernel runs: it is not tried"
+    assert did(run("kernel", box, **wish)) == []
+
+
+def test_a_boot_that_brings_no_module_is_not_begun(run: Run, tmp_path: Path) -> None:
+    """Without the kernel's role (kernel_source: keep, tags) nobody installs it."""
+    result = run("activate", minimal(tmp_path), origin="in-tree", kernel=GOOD_KERNEL)
+    assert result["failed"] and "linux-modules-extra" in result["failure"]["remedy"]
+    assert "no amdgpu module" in result["failure"]["message"]
 
 
 # -- activate --------------------------------------------------------------------------------------

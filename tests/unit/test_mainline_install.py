@@ -262,8 +262,10 @@ def test_a_plug_pulled_between_apt_and_the_signature_leaves_a_kernel_that_is_ins
 ) -> None:
     """The firmware would refuse it, boot after boot."""
     efi(tmp_path, secure)
-    for folder in ("boot", f"lib/modules/{NEWEST}"):
-        (tmp_path / folder).mkdir(parents=True)
+    own = tmp_path / f"lib/modules/{NEWEST}/kernel/drivers/gpu/drm/amd/amdgpu/amdgpu.ko.zst"
+    for folder in (tmp_path / "boot", own.parent):
+        folder.mkdir(parents=True)
+    own.touch()
     (tmp_path / f"boot/vmlinuz-{NEWEST}").write_bytes(data)
     wish = KernelWish(NEWEST, (), debs=(Deb("x", "https://m/x.deb", "0" * 64),))
     assert kernel_plan.is_installed(box(tmp_path), wish) == (signed or not secure)
