@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from lemonade_deploy.results import HostRun
 from lemonade_deploy.session import execute
 
 LEVELS = "1,2,4,8,16"
+ELSEWHERE = "Name a folder that can be written."
 GOES_ON = "On the host itself the burn test may go on to its end; until then it refuses another."
 
 
@@ -105,10 +107,10 @@ def command(
     code = Exit.FAILED if session.interrupted or report.failed(session.hosts) else Exit.OK
     document = envelope.document(code, {host.name: report.public(host) for host in session.hosts})
     show(display.console, session.hosts, session.interrupted)
+    if json_output:
+        write(document)  # before the files: a full disk must not lose it
     save(folder, session.hosts, document)
     display.console.print(Text(f"Report: {folder}/bench.html (also bench.md, bench.json)"))
-    if json_output:
-        write(document)
     return code
 
 
@@ -126,26 +128,29 @@ def levels(text: str) -> list[int]:
 
 
 def place(output: Path | None, envelope: Envelope) -> Path:
-    """The folder of the report, made before anything is measured."""
+    """The folder of the report, made before anything is measured. Raises UsageError."""
     folder = output or Path(f"bench-{envelope.started:%Y%m%dT%H%M%SZ}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(
-            f"--output {folder}: {error.strerror}.", "Name a folder that can be written."
-        ) from error
+        raise UsageError(f"--output {folder}: {error.strerror}.", ELSEWHERE) from error
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"--output {folder}: it cannot be written.", ELSEWHERE)
     return folder
 
 
 def save(folder: Path, hosts: Sequence[HostRun], document: dict[str, Any]) -> None:
-    """The three files."""
+    """The three files. UsageError where one cannot be written."""
     texts = {
+        "bench.json": json.dumps(document, indent=2, ensure_ascii=False) + "\n",  # first: it holds all
         "bench.md": markdown.render(hosts, document["started"]),
-        "bench.json": json.dumps(document, indent=2, ensure_ascii=False) + "\n",
         "bench.html": page.render(hosts, document["started"]),
     }
     for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        try:
+            (folder / name).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"--output: {folder / name}: {error.strerror}.", ELSEWHERE) from error
 
 
 def show(console: Console, hosts: Sequence[HostRun], interrupted: bool = False) -> None:

@@ -203,6 +203,18 @@ def test_words_of_the_command_line(tmp_path: Path) -> None:
         verb.place(blocked / "x", Envelope("bench", []))
 
 
+def test_a_report_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is measured, where that can be known."""
+    (tmp_path / "bench.md").mkdir()
+    document = Envelope("bench", []).document(0, {})
+    with pytest.raises(UsageError, match=r"bench\.md: Is a directory"):
+        verb.save(tmp_path, [], document)
+    assert json.loads((tmp_path / "bench.json").read_text()) == document
+    monkeypatch.setattr(verb.os, "access", lambda *_arguments: False)  # for root all can be written
+    with pytest.raises(UsageError, match="it cannot be written"):
+        verb.place(tmp_path, Envelope("bench", []))
+
+
 def test_the_overhead_is_judged_by_all_runs_together() -> None:
     def run(tokens: int, ours: float, engine: float, counted: float) -> dict[str, Any]:
         told = Sample(0.1, ours, 7, tokens, "length").public()
