@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -77,7 +78,7 @@ def command(
         playbook=playbooks.resolve("rollback.yml"),
         inventory=tuple(inventory or ()),
         limit=limit,
-        extra_vars=(f"rollback_to={to}",) if to else (),
+        extra_vars=(json.dumps({"rollback_to": to}),) if to else (),
         check=check,
         forks=forks,
         ask_pass=ask_pass,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ import pytest
 from bundle_host import Box, triples
 from nasty import Nasty, bundle_members, publish, tar_gz
 
+from lemonade_deploy.cli import rollback
 from lemonade_deploy.cli.main import dispatch
 from lemonade_deploy.domain import (
     bundle_install,
@@ -29,7 +31,9 @@ from lemonade_deploy.domain.host import Completed, Host
 from lemonade_deploy.domain.lock import Release
 from lemonade_deploy.domain.module import Refused
 from lemonade_deploy.domain.paths import BUNDLE_RESTART_DUE, LEMOND_DEFAULTS
+from lemonade_deploy.errors import UsageError
 from lemonade_deploy.exits import Exit
+from lemonade_deploy.prepare import Request
 
 SWAP = [("current bundle", "link"), ("service lemond", "restart")]
 
@@ -275,3 +279,16 @@ def test_a_start_of_lemond_settles_the_restart() -> None:
 def test_what_is_to_go_back_must_be_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert dispatch(["rollback", "-i", "localhost,"]) == Exit.USAGE
     assert "--bundle" in capsys.readouterr().err
+
+
+def test_the_bundle_to_go_to_reaches_ansible_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `key=value` a blank would end it: another bundle than the one that was named."""
+    asked: list[Request] = []
+
+    def execute(request: Request, *_more: Any) -> Any:
+        asked.append(request)
+        raise UsageError("enough")
+
+    monkeypatch.setattr(rollback, "execute", execute)
+    assert dispatch(["rollback", "--bundle", "--to", "a b", "-i", "localhost,"]) == Exit.USAGE
+    assert [json.loads(one) for one in asked[0].extra_vars] == [{"rollback_to": "a b"}]
