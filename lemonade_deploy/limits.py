@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from lemonade_deploy.domain import driver_releases, kernels, lemonade_source, memory, releases
+from lemonade_deploy.domain import driver_releases, kernels, lemonade_source, memory, releases, trial
 
 # Variable → smallest and greatest number (None: no limit).
 RANGES: dict[str, tuple[int, int | None]] = {
     "activate_reboot_timeout": (1, None),
-    "kernel_confirm_timeout": (30, None),
+    "kernel_confirm_timeout": (trial.MIN_CONFIRM_SECONDS, None),
     "lemonade_server_global_timeout": (1, None),
     "lemonade_server_port": (1, 65535),
     "models_load_timeout": (1, None),

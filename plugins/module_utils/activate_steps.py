@@ -158,6 +158,7 @@ def prepare(
     if situation.armed:
         trial.give_up(host)
     if due.kernel is not None and due.kernel != situation.running:
+        trial.demand_time(confirm_seconds)
         gate(host, wish)
     elif situation.reboot and amdgpu_module.read_loaded(host).origin != wish.origin:
         _demand_module(host, wish)  # a boot alone would not bring it

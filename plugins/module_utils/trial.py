@@ -12,9 +12,10 @@ from dataclasses import replace
 
 from . import grub, grub_config, grub_script, paths, trial_menu, trial_units
 from .host import Host
+from .refusal import Refused
 from .trial_menu import Entries
 
-DEFAULT_CONFIRM_SECONDS = 900
+MIN_CONFIRM_SECONDS = 30  # nothing boots and is proven in less; systemd drops a timer of a negative time
 WATCHDOG = "/sys/class/watchdog/watchdog0"
 WATCHDOG_DEVICE = "/dev/watchdog0"
 # Seconds without a sign of life of PID 1 until the hardware resets the box; most drivers take 60.
@@ -73,6 +74,15 @@ def _demand_pinned(host: Host, running: str) -> None:
     if state is not None and state.unknown:
         told += f"; not followed: {'; '.join(state.unknown)}"
     raise grub.EntryMissing(told)
+
+
+def demand_time(confirm_seconds: int) -> None:
+    """Refuse a time after which a trial would end before it began, or never. Raises Refused."""
+    if confirm_seconds < MIN_CONFIRM_SECONDS:
+        raise Refused(
+            f"kernel_confirm_timeout is {confirm_seconds} s: a new kernel must be proven in that time",
+            f"give it {MIN_CONFIRM_SECONDS} or more (900 is the default)",
+        )
 
 
 def arm(host: Host, release: str, confirm_seconds: int) -> None:

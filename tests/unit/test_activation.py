@@ -182,6 +182,16 @@ def test_an_initramfs_that_is_cut_off_is_not_booted_and_is_no_try(tmp_path: Path
     assert activation.load(box.host).tries == 0
 
 
+@pytest.mark.parametrize("seconds", [-1, 0, 29])
+def test_a_trial_that_nobody_could_confirm_is_not_begun(tmp_path: Path, seconds: int) -> None:
+    """A role that is used alone gets what the command would have refused."""
+    box = good(tmp_path, OLD_KERNEL, None)
+    situation = activate_steps.look(box.host, WISH, [Due(kernel=GOOD_KERNEL)])
+    with pytest.raises(Refused, match=f"kernel_confirm_timeout is {seconds} s"):
+        activate_steps.prepare(box.host, situation, WISH, seconds)
+    assert activation.load(box.host).tries == 0 and not box.ran("grub-reboot")
+
+
 def test_a_kernel_that_failed_twice_is_not_tried_again(tmp_path: Path) -> None:
     box = good(tmp_path, OLD_KERNEL, None)
     trial.pin(box.host, OLD_KERNEL, GOOD_KERNEL)
