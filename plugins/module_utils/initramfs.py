@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from . import grub, grub_config, paths
+from .alone import alone
 from .host import CommandFailed, Host
 from .refusal import Refused
 
@@ -24,6 +25,8 @@ _REAL = ("/usr/sbin/update-initramfs", "/sbin/update-initramfs")
 UPDATE_INITRAMFS, DRACUT, MKINITCPIO = "update-initramfs", "dracut", "mkinitcpio"
 _FOLDERS = ("/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _OSTREE = "/run/ostree-booted"
+_LOCK = "/run/lemonade-deploy-initramfs.lock"
+_LOCK_WAIT = 900  # s: a rebuild takes a minute a kernel
 _NOT_FOUND = 127  # a program that is not there (host.run_command)
 
 _STAND_IN = """\
@@ -89,7 +92,7 @@ def rebuild(host: Host) -> None:
     """Rebuild every installed kernel's initramfs once, and the menu where one was missing.
 
     Raises CommandFailed, NotWritten, grub.EntryMissing, and Refused where something else makes this host's
-    images.
+    images, or another run makes them for too long.
     """
     if host.exists(_OSTREE):
         raise Refused(
@@ -97,10 +100,12 @@ def rebuild(host: Host) -> None:
             "run `sudo rpm-ostree initramfs --enable`, reboot, then run again",
         )
     name = tool(host)
-    if name == MKINITCPIO:
-        _mkinitcpio(host)
-    else:
-        _each_kernel(host, name)
+    # Two at once write into one file, and the images of all kernels go bad, the known-good one's too.
+    with alone(host, _LOCK, _LOCK_WAIT, "rebuilding the initramfs"):
+        if name == MKINITCPIO:
+            _mkinitcpio(host)
+        else:
+            _each_kernel(host, name)
     os.sync()
 
 

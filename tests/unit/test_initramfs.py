@@ -11,6 +11,7 @@ from driver_box import Box
 from trees import GOOD_KERNEL, OLD_KERNEL, Tree
 
 from lemonade_deploy.domain import initramfs, paths
+from lemonade_deploy.domain.alone import alone
 from lemonade_deploy.domain.refusal import Refused
 
 FEDORA = "6.18.9-200.fc43.x86_64"
@@ -91,3 +92,17 @@ def test_two_runs_that_hold_rebuilds_back_do_not_fail_each_other(tmp_path: Path)
     with initramfs.held(box.host) as path, initramfs.held(box.host):
         assert path
     assert not box.host.exists(f"{paths.HOLD_DIR}/update-initramfs")
+
+
+def test_two_rebuilds_never_write_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module of a killed controller is still at it."""
+    box = box_with(tmp_path, "update-initramfs").kernels(OLD_KERNEL)
+    monkeypatch.setattr(initramfs, "_LOCK_WAIT", 0)
+    with (
+        alone(box.host, initramfs._LOCK, 0, "testing"),
+        pytest.raises(Refused, match="rebuilding the initramfs"),
+    ):
+        initramfs.rebuild(box.host)
+    assert not box.ran("update-initramfs")
+    initramfs.rebuild(box.host)
+    assert box.ran("update-initramfs")
