@@ -4,14 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from . import progress
+from .alone import alone
 from .change import Change, PlanNotEmpty, carry_out, result
 from .host import CommandFailed, Host
 from .refusal import AnsibleModuleLike, Refused, fail
 
-__all__ = ["AnsibleModuleLike", "Refused", "fail", "run_module"]
+SYSTEM_LOCK = "/run/lemonade-deploy-system.lock"  # of driver, kernel and what their boot needs
+LOCK_WAIT = 3600.0  # s; the other run may fetch a kernel and build a driver for it
+
+__all__ = ["SYSTEM_LOCK", "AnsibleModuleLike", "Refused", "fail", "run_module"]
 
 
 def run_module(
@@ -20,13 +25,18 @@ def run_module(
     plan: Callable[[], Sequence[Change]],
     host: Host,
     extra: Callable[[list[Change]], dict[str, Any]] = lambda _changes: {},
+    lock: str = "",
 ) -> None:
     """Plan, apply outside check mode, and end the module with one shape of result.
 
-    A failure returns ``failure: {layer, task, message, remedy}`` beside ``msg``.
+    A failure returns ``failure: {layer, task, message, remedy}`` beside ``msg``. *lock*: of work that two
+    runs must not do at once.
     """
     try:
-        with progress.told(host, not module.check_mode):
+        with (
+            one_at_a_time(module, host, lock),
+            progress.told(host, not module.check_mode),
+        ):
             changes = carry_out(plan, host, module.check_mode)
             returned = result(changes, **extra(changes))
     except Refused as refusal:
@@ -35,3 +45,15 @@ def run_module(
         fail(module, layer, str(error))
     else:
         module.exit_json(**returned)
+
+
+def one_at_a_time(
+    module: AnsibleModuleLike, host: Host, lock: str
+) -> AbstractContextManager[int] | AbstractContextManager[None]:
+    """Wait for another run's work of that kind: the module of a killed controller lives on, too.
+
+    Check mode changes nothing and does not wait. Raises Refused.
+    """
+    if module.check_mode or not lock:
+        return nullcontext()
+    return alone(host, lock, LOCK_WAIT, "changing driver or kernel")

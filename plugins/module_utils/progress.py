@@ -23,9 +23,11 @@ def say(host: Host, text: str) -> None:
     real = host.path(paths.PROGRESS)
     with contextlib.suppress(OSError):
         # No fsync: it would make a lay-down wait for all that is on its way to the same disk.
-        os.makedirs(os.path.dirname(real), 0o755, exist_ok=True)
+        os.makedirs(os.path.dirname(real), exist_ok=True)
+        os.chmod(os.path.dirname(real), 0o755)  # noqa: S103  whatever root's umask: the ssh user reads it
         handle = os.open(real + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            os.fchmod(handle, 0o644)
             stream.write(" ".join(text.split()) + "\n")
         os.replace(real + ".new", real)
 

@@ -129,7 +129,12 @@ from ansible_collections.lemonade.deploy.plugins.module_utils import activate_st
 from ansible_collections.lemonade.deploy.plugins.module_utils.activation import Due
 from ansible_collections.lemonade.deploy.plugins.module_utils.change import result
 from ansible_collections.lemonade.deploy.plugins.module_utils.host import CommandFailed, Host
-from ansible_collections.lemonade.deploy.plugins.module_utils.module import Refused, fail
+from ansible_collections.lemonade.deploy.plugins.module_utils.module import (
+    SYSTEM_LOCK,
+    Refused,
+    fail,
+    one_at_a_time,
+)
 from ansible_collections.lemonade.deploy.plugins.module_utils.proof import SETTLE_SECONDS, ProofWish
 
 
@@ -145,12 +150,9 @@ class Activate:
     def run(self) -> None:
         """Do what the state says and end the module."""
         try:
-            if self.module.params["state"] == "prepare":
-                self.prepare()
-            elif self.module.params["state"] == "prove":
-                self.prove()
-            else:
-                self.back()
+            with one_at_a_time(self.module, self.host, SYSTEM_LOCK):
+                states = {"prepare": self.prepare, "prove": self.prove, "back": self.back}
+                states[self.module.params["state"]]()
         except Refused as refusal:
             self.fail(refusal.found, refusal.remedy)
         except (CommandFailed, OSError, ValueError) as error:

@@ -68,7 +68,7 @@ EXAMPLES = r"""
 RETURN = r"""
 changes:
   description: What was or would be changed.
-  returned: always
+  returned: success
   type: list
   elements: dict
   contains:
@@ -122,7 +122,7 @@ from ansible_collections.lemonade.deploy.plugins.module_utils.apt_formats import
 from ansible_collections.lemonade.deploy.plugins.module_utils.change import Change
 from ansible_collections.lemonade.deploy.plugins.module_utils.findings import printable
 from ansible_collections.lemonade.deploy.plugins.module_utils.host import Host
-from ansible_collections.lemonade.deploy.plugins.module_utils.module import Refused, run_module
+from ansible_collections.lemonade.deploy.plugins.module_utils.module import SYSTEM_LOCK, Refused, run_module
 
 
 class Driver:
@@ -197,7 +197,7 @@ def main() -> None:
     def extra(_changes: list[Change]) -> dict:
         return {"activation": (driver.due or Due()).public(), "left_alone": driver.left_alone}
 
-    run_module(module, driver_plan.LAYER, driver.plan, driver.host, extra)
+    run_module(module, driver_plan.LAYER, driver.plan, driver.host, extra, SYSTEM_LOCK)
 
 
 if __name__ == "__main__":

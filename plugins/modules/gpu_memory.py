@@ -47,7 +47,7 @@ EXAMPLES = r"""
 RETURN = r"""
 changes:
   description: What was or would be changed.
-  returned: always
+  returned: success
   type: list
   elements: dict
   contains:
@@ -91,7 +91,7 @@ from ansible_collections.lemonade.deploy.plugins.module_utils.activation import 
 from ansible_collections.lemonade.deploy.plugins.module_utils.change import Change
 from ansible_collections.lemonade.deploy.plugins.module_utils.host import Host
 from ansible_collections.lemonade.deploy.plugins.module_utils.memory_plan import MemoryWish
-from ansible_collections.lemonade.deploy.plugins.module_utils.module import run_module
+from ansible_collections.lemonade.deploy.plugins.module_utils.module import SYSTEM_LOCK, run_module
 
 
 def main() -> None:
@@ -119,7 +119,7 @@ def main() -> None:
         findings = [memory.rival_finding(rival) for rival in rivals]
         return {"activation": due[0].public(), "findings": findings}
 
-    run_module(module, memory_plan.LAYER, plan, host, extra)
+    run_module(module, memory_plan.LAYER, plan, host, extra, SYSTEM_LOCK)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ description:
   - Refuses before anything is installed where that cannot work, because another boot loader than GRUB
     starts the host or GRUB cannot write on what holds C(/boot/grub), and names the manual way.
   - A kernel that is installed but does not run is booted in the same way.
-  - A kernel that runs and has no amdgpu (minimal installs of Ubuntu lack linux-modules-extra) gets it; nothing
-    is tried then.
+  - A kernel that runs and has no amdgpu (minimal installs of Ubuntu lack linux-modules-extra) gets it;
+    nothing is tried then.
 options:
   release:
     description: The kernel that is to run, as C(uname -r) shows it. Empty keeps the running one.
@@ -106,7 +106,7 @@ EXAMPLES = r"""
 RETURN = r"""
 changes:
   description: What was or would be changed.
-  returned: always
+  returned: success
   type: list
   elements: dict
   contains:
@@ -154,7 +154,7 @@ from ansible_collections.lemonade.deploy.plugins.module_utils.change import Chan
 from ansible_collections.lemonade.deploy.plugins.module_utils.host import Host
 from ansible_collections.lemonade.deploy.plugins.module_utils.kernel_choice import AptSource, Deb
 from ansible_collections.lemonade.deploy.plugins.module_utils.kernel_plan import KernelState, KernelWish
-from ansible_collections.lemonade.deploy.plugins.module_utils.module import run_module
+from ansible_collections.lemonade.deploy.plugins.module_utils.module import SYSTEM_LOCK, run_module
 
 
 class Kernel:
@@ -254,7 +254,7 @@ def main() -> None:
     def extra(_changes: list[Change]) -> dict:
         return {"activation": (kernel.due or Due()).public()}
 
-    run_module(module, kernel_plan.LAYER, kernel.plan, kernel.host, extra)
+    run_module(module, kernel_plan.LAYER, kernel.plan, kernel.host, extra, SYSTEM_LOCK)
 
 
 if __name__ == "__main__":

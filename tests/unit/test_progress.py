@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import tempfile
 import threading
@@ -66,6 +67,16 @@ def test_closing_ends_the_source() -> None:
 def test_what_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("a file")
     progress.say(Host(str(tmp_path)), "x")
+
+
+def test_the_ssh_user_may_read_it_whatever_roots_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        progress.say(Host(str(tmp_path)), "x")
+    finally:
+        os.umask(before)
+    real = tmp_path / paths.PROGRESS[1:]
+    assert (real.stat().st_mode & 0o777, real.parent.stat().st_mode & 0o777) == (0o644, 0o755)
 
 
 def test_each_change_is_told_in_one_line_and_gone_afterwards(tmp_path: Path) -> None:
