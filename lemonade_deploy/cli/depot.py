@@ -103,6 +103,8 @@ def lock(
 
 def _tags(release: str, gfx: list[str]) -> list[tuple[str, str]]:
     """(tag, family) of each release to lock. Raises UsageError."""
+    if not release.strip():
+        raise UsageError("RELEASE is empty.", "`default` is the newest qualified one.")
     name = "" if release == "default" else release
     stated = split(name)[1]
     families = [_family(one) for one in gfx] or [stated or DEFAULT_FAMILY]

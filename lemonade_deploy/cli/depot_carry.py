@@ -110,8 +110,11 @@ def export_command(
     envelope, console = Envelope("depot", sys.argv[1:]), make_console()
     folder = folder_of(depot)
     try:
-        content = wanted(place(inventory, lock_file), [])
+        path = place(inventory, lock_file)
+        content = wanted(path, [])
         writable(target)
+        if any(target.exists() and target.samefile(own) for own in (path, inventory) if own):
+            raise UsageError(f"{target} is what the export is made from.", "Name another file.")
         if target.resolve().is_relative_to(folder.resolve()):
             raise UsageError(f"{target} lies in the depot itself; name a file elsewhere.")
         lacking = archive.missing(folder, content)

@@ -33,7 +33,7 @@ __all__ = ["app"]
 @app.command("add-deb", cls=options.Page)
 def add_deb_command(
     source: Annotated[str, typer.Argument(metavar="URL|FILE")],
-    sha256: Annotated[str, typer.Option("--sha256", metavar="HEX")] = "",
+    digest: Annotated[str | None, typer.Option("--sha256", metavar="HEX")] = None,
     inventory: Inventory = None,
     lock_file: LockFile = None,
     depot: Folder = None,
@@ -59,8 +59,9 @@ def add_deb_command(
       lemonade-deploy depot add-deb https://example.org/a_1_all.deb --sha256 …
     """
     envelope, console = Envelope("depot", sys.argv[1:]), make_console()
-    if sha256 and (len(sha256) != 64 or set(sha256.lower()) - set("0123456789abcdef")):
-        raise UsageError(f"--sha256 {sha256}: 64 hexadecimal digits are wanted.")
+    sha256 = digest or ""
+    if digest is not None and (len(sha256) != 64 or set(sha256.lower()) - set("0123456789abcdef")):
+        raise UsageError(f"--sha256 {sha256 or repr(sha256)}: 64 hexadecimal digits are wanted.")
     folder, path = folder_of(depot), place(inventory, lock_file, written=True)
     try:
         name = f"{store.DEBS}/{packages.deb_name(source)}"

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -17,12 +19,22 @@ from lemonade_deploy.depot.store import WrongBytes
 from lemonade_deploy.domain.fetch import NoAddress
 from lemonade_deploy.domain.lock import FILE_NAME, LockError
 from lemonade_deploy.envelope import Envelope, write
-from lemonade_deploy.errors import UsageError
+from lemonade_deploy.errors import UsageError, of_system
 from lemonade_deploy.exits import Exit
 
 _BAD_INPUT = (NoExport, NoPackage, NoSuchVersion, NoAddress)  # what was given is not what the verb takes
 
 
+@contextmanager
+def _looked() -> Iterator[None]:
+    """Within, only what was given is looked at: what the system says of it is wrong input (UsageError)."""
+    try:
+        yield
+    except OSError as error:
+        raise of_system(error) from error
+
+
+@_looked()
 def place(inventory: str | None, lock_file: Path | None, written: bool = False) -> Path:
     """The lock file that the options name; *written*: it can be written. Raises UsageError."""
     if lock_file is not None:
@@ -33,23 +45,38 @@ def place(inventory: str | None, lock_file: Path | None, written: bool = False) 
         raise UsageError(f"there is no inventory {inventory or repr(inventory)}")
     else:
         path = lockfile.beside(inventory)
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder; a file is wanted.")
+    _plain(path)
     if written:
         writable(path)
     return path
 
 
-def writable(path: Path) -> None:
-    """Say that a file cannot be written before hours went into it. Raises UsageError."""
+def _plain(path: Path) -> None:
+    """Raise UsageError where something else than a file is: a device would be replaced, a pipe waited for."""
     if path.is_dir():
         raise UsageError(f"{path} is a folder; a file is wanted.")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is a device or a pipe; a plain file is wanted.", "Name another place.")
+
+
+def named(text: str) -> Path:
+    """A path as it was given. Raises UsageError where nothing was: "" would mean the present folder."""
+    if not text.strip():
+        raise UsageError("--depot names nothing.", "Is a variable in the command empty? `.` is this folder.")
+    return Path(text)
+
+
+@_looked()
+def writable(path: Path) -> None:
+    """Say that a file cannot be written before hours went into it. Raises UsageError."""
+    _plain(path)
     if not path.parent.is_dir():
         raise UsageError(f"there is no folder {path.parent} for {path.name}.")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise UsageError(f"the folder {path.parent} cannot be written.")
 
 
+@_looked()
 def readable(path: Path, option: str = "", remedy: str = "") -> Path:
     """*path*, a file that can be read; *option* is what named it. Raises UsageError."""
     by = f" ({option})" if option else ""
@@ -62,6 +89,7 @@ def readable(path: Path, option: str = "", remedy: str = "") -> Path:
     return path
 
 
+@_looked()
 def folder_of(depot: Path | None) -> Path:
     """The depot's folder, which need not be there yet. Raises UsageError where it cannot be one."""
     folder = depot or store.default_folder()
@@ -110,20 +138,6 @@ def _explained(error: Exception) -> tuple[str, str]:
     if isinstance(error, LockError):
         return str(error), "Correct the lock file, or take an earlier state of it from your version control."
     if isinstance(error, OSError) and error.filename:
-        return _of_system(error)
+        told = of_system(error)
+        return told.found, told.remedy
     return getattr(error, "found", str(error)), getattr(error, "remedy", "")
-
-
-def _of_system(error: OSError) -> tuple[str, str]:
-    """What the system said about a file, without its number and its brackets."""
-    name = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
-    if isinstance(error, PermissionError):
-        return (
-            f"this user may not read or write {name}.",
-            "Run it as the user whose file it is, or name another place.",
-        )
-    if isinstance(error, FileNotFoundError):
-        return f"there is no file {name}.", "Check the path."
-    if isinstance(error, (NotADirectoryError, FileExistsError)):
-        return f"{name}: a folder is wanted there, and something else is in its place.", "Name another place."
-    return f"{name}: {error.strerror or error}.", ""

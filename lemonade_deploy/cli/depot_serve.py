@@ -24,6 +24,7 @@ from lemonade_deploy.domain.fetch import FetchError
 from lemonade_deploy.envelope import Envelope
 from lemonade_deploy.errors import UsageError
 from lemonade_deploy.exits import Exit
+from lemonade_deploy.stopping import Stopped
 
 __all__ = ["app"]
 
@@ -50,7 +51,7 @@ def serve_command(
       --tls-cert FILE, --tls-key FILE   serve HTTPS (PEM); else the bytes, which
                          hosts verify, and the token go over the LAN in clear
 
-    Exit codes: 0 stopped, 1 failed, 64 wrong usage.
+    Exit codes: 0 stopped (Ctrl-C, SIGTERM), 1 failed, 64 wrong usage.
 
     Examples:
       lemonade-deploy depot serve
@@ -70,10 +71,10 @@ def serve_command(
             server = serve.server(folder, (bind, port), token, context, said)
     except (FetchError, OSError) as error:
         return failed(console, envelope, error, False, "serve")
-    _tell(console, folder, bind, port, "https" if context else "http")
     try:
+        _tell(console, folder, bind, port, "https" if context else "http", depot is None)
         server.serve_forever()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Stopped):
         console.print("stopped")
     finally:
         server.server_close()
@@ -102,8 +103,11 @@ def _listening(bind: str, port: int) -> Iterator[None]:
         raise
 
 
-def _tell(console: Console, folder: Path, bind: str, port: int, scheme: str) -> None:
-    """Where it is served, and what to set on the hosts; that there is nothing yet."""
+def _tell(console: Console, folder: Path, bind: str, port: int, scheme: str, by_default: bool) -> None:
+    """Where it is served, and what to set on the hosts; that there is nothing yet.
+
+    *by_default*: whether the folder was not named.
+    """
     say = partial(console.print, markup=False)
     first, *others = reach.addresses(bind)
     say(f"{folder} at {scheme}://{first}:{port}; token: {folder / store.TOKEN}")
@@ -117,7 +121,7 @@ def _tell(console: Console, folder: Path, bind: str, port: int, scheme: str) -> 
         f'  vllm_rocm_depot_token: "{{{{ vault_depot_token }}}}"'
     )
     if not store.holds_something(folder):
-        here = "" if folder == store.default_folder() else f" --depot {folder}"
+        here = "" if by_default else f" --depot {folder}"
         say(
             f"The depot holds nothing yet: run `lemonade-deploy depot fetch -i INVENTORY{here}` (or `depot "
             f"import FILE{here}`) in another terminal. What comes is served at once."

@@ -13,6 +13,7 @@ from rich.console import Console
 from lemonade_deploy.cli import options
 from lemonade_deploy.cli.depot import app
 from lemonade_deploy.cli.depot_input import failed, folder_of, place
+from lemonade_deploy.cli.depot_input import named as named_folder
 from lemonade_deploy.cli.transfer import Shown
 from lemonade_deploy.depot import archive, fetch, lock, lockfile, pack, packages, store
 from lemonade_deploy.depot.archive import Content
@@ -30,7 +31,7 @@ __all__ = ["app"]
 
 Inventory = Annotated[str | None, typer.Option("-i", "--inventory", metavar="FILE")]
 LockFile = Annotated[Path | None, typer.Option("--lock", metavar="FILE")]
-Folder = Annotated[Path | None, typer.Option("--depot", metavar="DIR")]
+Folder = Annotated[Path | None, typer.Option("--depot", metavar="DIR", parser=named_folder)]
 ERRORS = (
     *(FetchError, WrongDigest, ArchiveError, LockError, OSError),
     *(lock.Changed, packages.Contradiction, store.WrongBytes),

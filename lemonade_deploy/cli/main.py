@@ -28,7 +28,7 @@ from lemonade_deploy.cli import (
 )
 from lemonade_deploy.cli.options import GroupPage
 from lemonade_deploy.envelope import Envelope, write, written
-from lemonade_deploy.errors import UsageError
+from lemonade_deploy.errors import UsageError, is_of_a_path, of_system
 from lemonade_deploy.exits import Exit
 from lemonade_deploy.stopping import Stopped, raised
 
@@ -118,8 +118,8 @@ def dispatch(argv: Sequence[str]) -> int:
             stream.reconfigure(errors="backslashreplace")  # argv and file names may be no text
     words = route(argv)
     verb = words[0] if words and not words[0].startswith("-") else "run"
-    # The lab's and the depot's own programs and servers see to their signals themselves.
-    stoppable = raised() if verb not in ("lab", "depot") else nullcontext()
+    # The lab's own programs and servers see to their signals themselves.
+    stoppable = raised() if verb != "lab" else nullcontext()
     written.clear()
     envelope = Envelope(verb, argv)
     try:
@@ -147,6 +147,9 @@ def _called(words: Sequence[str], verb: str, envelope: Envelope, argv: Sequence[
         # The reader of our output has gone (`| head`); without this Python complains at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.FAILED
+    except OSError as error:
+        # A path that cannot even be looked at (another user's folder, a name too long), a full disk.
+        return _usage(envelope, of_system(error), argv, Exit.USAGE if is_of_a_path(error) else Exit.FAILED)
     if code == _PARSERS_CTRL_C and list(words[:2]) != ["lab", "exec"]:
         return _stopped(envelope, argv)
     return int(code or 0)
@@ -171,10 +174,10 @@ def _help_of(verb: str) -> str:
     return f"See: lemonade-deploy {verb} --help"
 
 
-def _usage(envelope: Envelope, error: UsageError, argv: Sequence[str]) -> int:
+def _usage(envelope: Envelope, error: UsageError, argv: Sequence[str], code: Exit = Exit.USAGE) -> int:
     sys.stderr.write(f"lemonade-deploy: {envelope.redacted(error.found)}\n")
     if error.remedy:
         sys.stderr.write(f"{envelope.redacted(error.remedy)}\n")
     if _json_wanted(argv):
-        write(envelope.document(Exit.USAGE, {}, error))
-    return Exit.USAGE
+        write(envelope.document(code, {}, error))
+    return code

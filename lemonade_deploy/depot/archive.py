@@ -153,14 +153,14 @@ def bring_in(
             agreed()
             _unpack(tar, folder, found, progress)
             return found, merged
-    except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
+    except (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError) as error:
         raise Damaged(f"{source} is damaged or was cut off ({error}).") from error
 
 
 def _opened(source: Path) -> tarfile.TarFile:
     try:
         return tarfile.open(source, "r|")
-    except (tarfile.TarError, EOFError, ValueError) as error:
+    except (tarfile.TarError, EOFError, ValueError, RecursionError) as error:
         raise NoExport(f"{source} is no tar file, so no export of a depot.") from error
 
 

@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import ssl
+import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -28,6 +29,7 @@ IDLE = 60  # seconds after which a silent connection is closed
 _NAME = re.compile(r"[\w.+~-]*[\w+~-]")  # no `.`, no `..`, no separator
 _RANGE = re.compile(r"bytes=([0-9]{1,19})-([0-9]{0,19})")  # what differs is no range, and gets all
 _TOKEN = re.compile(r"[!-~]+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def token_of(folder: Path, said: Callable[[str], None] = lambda _line: None) -> str:
@@ -89,12 +91,28 @@ def server(
     """A server that is bound; call serve_forever(). *tls*: see module ``tls``. Raises OSError."""
     if not token:
         raise ValueError("a depot without a token would be open to all")
-    made = ThreadingHTTPServer(address, partial(Handler, folder=folder, token=token, said=said))
-    made.daemon_threads = True
+    made = _Server(address, partial(Handler, folder=folder, token=token, said=said))
+    made.said = said
     if tls:
         # The handshake is done in the connection's own thread, not while others wait to be accepted.
         made.socket = tls.wrap_socket(made.socket, server_side=True, do_handshake_on_connect=False)
     return made
+
+
+class _Server(ThreadingHTTPServer):
+    """One whose connections may end at any byte: a host that was killed, one that speaks no TLS."""
+
+    daemon_threads = True
+    said: Callable[[str], None]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A line, where the connection is what broke."""
+        error = sys.exception()
+        if not isinstance(error, OSError):  # ours: to be seen whole
+            super().handle_error(request, client_address)
+            return
+        why = getattr(error, "reason", None) or error.strerror or error
+        self.said(f"{client_address[0]} the connection broke ({why})")
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -119,7 +137,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """One line an answer; requests hold no secrets, the token is in a header."""
-        self._said(f"{self.client_address[0]} {format % args}")
+        line = _CONTROL.sub("?", format % args)  # whoever is on the LAN writes into this terminal
+        self._said(f"{self.client_address[0]} {line}")
 
     def _answer(self, body: bool) -> None:
         try:
@@ -137,7 +156,7 @@ class Handler(BaseHTTPRequestHandler):
             path = self._file(parts)
             page = self._page(path, parts) if path and path.is_dir() else None
             stream = path.open("rb") if path and page is None else None
-        except OSError:  # a name too long for a file, one that is gone by now
+        except (OSError, RuntimeError):  # a name too long for a file, one that is gone, links in a ring
             path = page = stream = None
         if page is not None:
             self._send_page(page, body)

@@ -23,6 +23,7 @@ from lemonade_deploy.domain import depot_index
 from lemonade_deploy.domain.depot_index import Index
 from lemonade_deploy.domain.fetch import FetchError
 from lemonade_deploy.domain.lock import Release
+from lemonade_deploy.errors import UsageError
 
 PARTIAL = ".partial"
 PROGRESS = ".progress"
@@ -42,8 +43,14 @@ class WrongBytes(Exception):
 
 
 def default_folder() -> Path:
-    """Where the depot is unless the user says otherwise."""
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    """Where the depot is unless the user says otherwise. Raises UsageError where there is no home."""
+    try:
+        cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    except RuntimeError as error:  # neither HOME nor an entry in passwd, as in some containers
+        raise UsageError(
+            "this user has no home folder, so there is no place for a depot by default.",
+            "Name a folder with --depot.",
+        ) from error
     return Path(cache) / "lemonade-deploy" / "depot"
 
 

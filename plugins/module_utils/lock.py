@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -129,7 +130,8 @@ _NAMES: dict[type, str] = {str: "a text", int: "a whole number", list: "a list",
 def _kind(value: Any) -> str:
     for kind in (bool, str, int, list, dict):
         if isinstance(value, kind):
-            return "true or false" if kind is bool else f"{_NAMES[kind]} ({value!r})"[:80]
+            shown = repr(value) if isinstance(value, (str, int)) else reprlib.repr(value)  # a few of many
+            return "true or false" if kind is bool else f"{_NAMES[kind]} ({shown})"[:80]
     return "nothing" if value is None else type(value).__name__
 
 

@@ -54,4 +54,14 @@ def _once() -> Any:
                     seen.add(name.value)
             return super().construct_mapping(node, deep)
 
+        def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+            number: int = super().construct_yaml_int(node)
+            if abs(number) >> 63:  # no file is that large, and Python does not even print it
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a number of more than 63 bits", node.start_mark
+                )
+            return number
+
+    Once.add_constructor("tag:yaml.org,2002:int", Once.construct_yaml_int)
+
     return Once
