@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from typing import Any
 
 from ansible_collections.lemonade.deploy.plugins.module_utils import lock_text
@@ -14,11 +15,15 @@ REMEDY = "Correct the lock file, or write it anew with `lemonade-deploy depot lo
 
 def read(path: str) -> Any:
     """The parsed content of the lock file *path*; None where there is none. Raises LockError."""
-    if not path or not os.path.isfile(path):
+    if not path:
         return None
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise LockError(path, "", "is no file but a folder, a device or a pipe")
         with open(path, "rb") as stream:
             return lock_text.load(stream.read(), path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     except OSError as error:
         raise LockError(path, "", f"cannot be read: {error.strerror or error}") from error
 

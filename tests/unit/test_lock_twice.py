@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -123,3 +124,18 @@ def test_what_is_wrong_in_it_is_found_before_a_host_is_looked_at(
     result, got = run(actions["preflight"], monkeypatch, {"lock_file": str(lock)})
     assert f"releases.{TAG}.assets[0].size: expected a number above 0" in result["msg"]
     assert got == {}
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "long"])
+def test_what_is_no_file_is_not_taken_for_a_missing_one(
+    actions: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    given = tmp_path / ("a" * 300 if kind == "long" else "given")
+    if kind == "pipe":
+        os.mkfifo(given)
+    elif kind == "folder":
+        given.mkdir()
+    result, got = run(actions["vllm_bundle"], monkeypatch, {"lock_file": str(given)})
+    assert (result["failed"], got) == (True, {})
+    said = "cannot be read: File name too long" if kind == "long" else "is no file but a folder"
+    assert f"{given}: {said}" in result["failure"]["message"]
