@@ -16,7 +16,7 @@ from lemonade_deploy.domain import driver_releases, kernels, lemonade_source, me
 # Variable → smallest and greatest number (None: no limit).
 RANGES: dict[str, tuple[int, int | None]] = {
     "activate_reboot_timeout": (1, None),
-    "kernel_confirm_timeout": (trial.MIN_CONFIRM_SECONDS, None),
+    "kernel_confirm_timeout": (trial.MIN_CONFIRM_SECONDS, trial.MAX_CONFIRM_SECONDS),
     "lemonade_server_global_timeout": (1, None),
     "lemonade_server_port": (1, 65535),
     "models_load_timeout": (1, None),

@@ -26,7 +26,7 @@ def say(host: Host, text: str) -> None:
         os.makedirs(os.path.dirname(real), exist_ok=True)
         os.chmod(os.path.dirname(real), 0o755)  # noqa: S103  whatever root's umask: the ssh user reads it
         handle = os.open(real + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as stream:
             os.fchmod(handle, 0o644)
             stream.write(" ".join(text.split()) + "\n")
         os.replace(real + ".new", real)

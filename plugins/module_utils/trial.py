@@ -16,6 +16,7 @@ from .refusal import Refused
 from .trial_menu import Entries
 
 MIN_CONFIRM_SECONDS = 30  # nothing boots and is proven in less; systemd drops a timer of a negative time
+MAX_CONFIRM_SECONDS = 86_400  # of 14 digits and more systemd drops it, too; a day is no trial any more
 WATCHDOG = "/sys/class/watchdog/watchdog0"
 WATCHDOG_DEVICE = "/dev/watchdog0"
 # Seconds without a sign of life of PID 1 until the hardware resets the box; most drivers take 60.
@@ -78,10 +79,10 @@ def _demand_pinned(host: Host, running: str) -> None:
 
 def demand_time(confirm_seconds: int) -> None:
     """Refuse a time after which a trial would end before it began, or never. Raises Refused."""
-    if confirm_seconds < MIN_CONFIRM_SECONDS:
+    if not MIN_CONFIRM_SECONDS <= confirm_seconds <= MAX_CONFIRM_SECONDS:
         raise Refused(
             f"kernel_confirm_timeout is {confirm_seconds} s: a new kernel must be proven in that time",
-            f"give it {MIN_CONFIRM_SECONDS} or more (900 is the default)",
+            f"give it a number from {MIN_CONFIRM_SECONDS} to {MAX_CONFIRM_SECONDS} (900 is the default)",
         )
 
 

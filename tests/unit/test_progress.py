@@ -176,3 +176,8 @@ def test_a_line_that_is_being_shown_comes_before_the_result(plugin: Any) -> None
 
 def test_check_mode_is_not_watched(plugin: Any) -> None:
     assert watched(plugin, [b"a\n"], check_mode=True) == ({"changed": True}, [])
+
+
+def test_a_name_that_is_no_text_stops_no_work(tmp_path: Path) -> None:
+    progress.say(Host(str(tmp_path)), "model\udcff")
+    assert Host(str(tmp_path)).read(paths.PROGRESS) == "model?\n"
