@@ -156,7 +156,8 @@ def _first(level: Sequence[Item]) -> Item | None:
 def parse_env(data: bytes) -> dict[str, str]:
     """Variables of a GRUB environment block: ``name=value`` lines, padded with ``#`` to 1024 bytes."""
     values: dict[str, str] = {}
-    for line in _LINE.findall(data.decode("utf-8", "replace")):
+    # Without the padding, which is no line: the search for its end would begin anew at each of its bytes.
+    for line in _LINE.findall(data.rstrip(b"#").decode("utf-8", "replace")):
         name, equals, value = line.partition("=")
         if equals and not line.startswith("#"):
             values[name] = re.sub(r"\\(.)", r"\1", value, flags=re.DOTALL)
