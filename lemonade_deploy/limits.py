@@ -13,19 +13,21 @@ from typing import Any
 
 from lemonade_deploy.domain import driver_releases, kernels, lemonade_source, memory, releases, trial
 
+WEEK = 604_800  # s; nothing here takes longer, and Python's clocks do not take every number
+
 # Variable → smallest and greatest number (None: no limit).
 RANGES: dict[str, tuple[int, int | None]] = {
-    "activate_reboot_timeout": (1, None),
+    "activate_reboot_timeout": (1, WEEK),
     "kernel_confirm_timeout": (trial.MIN_CONFIRM_SECONDS, trial.MAX_CONFIRM_SECONDS),
-    "lemonade_server_global_timeout": (1, None),
+    "lemonade_server_global_timeout": (1, WEEK),
     "lemonade_server_port": (1, 65535),
-    "models_load_timeout": (1, None),
-    "models_pull_timeout": (1, None),
+    "models_load_timeout": (1, WEEK),
+    "models_pull_timeout": (1, WEEK),
     "preflight_min_disk_gib": (0, None),
     "verify_max_tokens": (1, None),
-    "verify_timeout": (1, None),
+    "verify_timeout": (1, WEEK),
     "vllm_rocm_keep": (0, None),
-    "vllm_rocm_lemond_timeout": (60, None),
+    "vllm_rocm_lemond_timeout": (60, WEEK),
 }
 
 

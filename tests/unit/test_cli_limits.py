@@ -101,3 +101,10 @@ def test_every_default_passes_and_every_limit_is_of_a_variable_that_is_there() -
 
 def test_templates_are_not_judged() -> None:
     assert validate.check([Variable("lemonade_server_port", "{{ port }}", "template")], KNOWN) == []
+
+
+def test_no_time_is_longer_than_clocks_take() -> None:
+    times = [name for name in limits.RANGES if name.endswith("_timeout")]
+    assert len(times) > 5
+    assert [name for name in times if not limits.fault(name, 10**12)] == []
+    assert [name for name in times if limits.fault(name, 86_400)] == []
