@@ -201,7 +201,7 @@ def slowly(handler: Handler, body: bytes, start: int) -> None:
     for at in range(start, end, 4_000):
         handler.wfile.write(body[at : min(at + 4_000, end)])
         handler.wfile.flush()
-        time.sleep(0.004)
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("kills", [6, pytest.param(50, marks=pytest.mark.full)])
