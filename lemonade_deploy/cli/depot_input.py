@@ -128,9 +128,8 @@ def _explained(error: Exception) -> tuple[str, str]:
         remedy = "If the new bytes are wanted, remove the entry from the lock file and do the same again."
         return str(error), remedy
     if isinstance(error, WrongBytes):
-        return str(
-            error
-        ), "It is damaged, or of another build: `depot fetch` (or the file again) replaces it."
+        remedy = "It is damaged, or of another build: `depot fetch` (or the file again) replaces it."
+        return str(error), remedy
     if isinstance(error, NoExport):
         return str(error), "`lemonade-deploy depot export FILE`, where the network is, writes such a file."
     if isinstance(error, Damaged):

@@ -174,8 +174,11 @@ def test_a_line_that_is_being_shown_comes_before_the_result(plugin: Any) -> None
     assert watched(plugin, [b"a\n"], slow=True) == ({"changed": True}, ["halo1 a"])
 
 
-def test_check_mode_is_not_watched(plugin: Any) -> None:
+def test_check_mode_is_not_watched(plugin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[threading.Thread] = []
+    monkeypatch.setattr(threading.Thread, "start", started.append)
     assert watched(plugin, [b"a\n"], check_mode=True) == ({"changed": True}, [])
+    assert started == []
 
 
 def test_a_name_that_is_no_text_stops_no_work(tmp_path: Path) -> None:
