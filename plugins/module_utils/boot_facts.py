@@ -11,7 +11,7 @@ import re
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from . import boot_loader, grub
+from . import grub
 from .host import Host
 
 GRUB2_CFG = "/boot/grub2/grub.cfg"  # Fedora, SUSE
@@ -101,8 +101,14 @@ def _release(entries: list[Entry], spec: str) -> str:
 
 
 def _efi_text(host: Host, variable: str) -> str:
+    """A variable of https://systemd.io/BOOT_LOADER_INTERFACE: UTF-16 behind four bytes of attributes."""
     data = host.read_bytes(_VARIABLE.format(variable)) or b""
     return data[4:].decode("utf-16-le", "replace").strip("\0 ")
+
+
+def running_loader(host: Host) -> str:
+    """What the boot loader calls itself, "" where it says nothing."""
+    return _efi_text(host, "LoaderInfo")
 
 
 def _systemd_boot(host: Host) -> BootLoader | None:
@@ -127,7 +133,7 @@ def _systemd_boot(host: Host) -> BootLoader | None:
 
 def read(host: Host) -> BootLoader:
     """The loader that started the host; where it does not say, the one whose files are there."""
-    told = boot_loader.running_loader(host)
+    told = running_loader(host)
     if told and not told.startswith(("GRUB", "systemd-boot")):
         return BootLoader(told)
     readers = (_systemd_boot, _grub) if told.startswith("systemd-boot") else (_grub, _systemd_boot)

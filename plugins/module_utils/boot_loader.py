@@ -10,11 +10,11 @@ file system that holds /boot/grub and the devices beneath it: GRUB's 00_header n
 from __future__ import annotations
 
 from . import grub, mounts
+from .boot_facts import running_loader
 from .host import Host
 from .refusal import Refused
 
 FOLDER = "/boot/grub"
-_LOADER_INFO = "/sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
 # By mountinfo's names. Blocks of these are not where they are found, or have checksums.
 _NOT_WRITTEN = frozenset({"btrfs", "zfs", "f2fs", "bcachefs", "nilfs2", "squashfs", "erofs", "iso9660"})
 # By grub-probe's names: those whose blocks GRUB writes in place.
@@ -48,15 +48,6 @@ def _refused(found: str, how: str = "") -> Refused:
     remedy = _BY_HAND.format(once)
     told = f"{found}: a kernel that does not work could not fall back by itself."
     return Refused(told, f"{remedy} ({MANUAL}).", KIND)
-
-
-def running_loader(host: Host) -> str:
-    """What the boot loader calls itself in the EFI variable LoaderInfo, "" where it says nothing.
-
-    https://systemd.io/BOOT_LOADER_INTERFACE: UTF-16 behind four bytes of attributes.
-    """
-    data = host.read_bytes(_LOADER_INFO) or b""
-    return data[4:].decode("utf-16-le", "replace").strip("\0 ")
 
 
 def _demand_grub(host: Host) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from . import dkms_kernels, driver_releases, memory, releases, rocm_pairs, states
+from . import driver_releases, memory, releases, rocm_pairs, states
 from .driver_choice import (
     INTREE,
     Driver,
@@ -104,6 +104,8 @@ def decide(
         why_bundle += f" (known trouble with {base}: {releases.KNOWN_BAD[base]})"
     repository = choose_repository(facts, wishes, driver)
     if repository is not None:
+        from . import dkms_kernels  # imports are what a host with nothing to do pays for
+
         refusal = dkms_kernels.foresee(facts, repository.version, repository.exact, kernel.release)
         if refusal is not None:
             raise refusal

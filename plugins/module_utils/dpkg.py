@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .host import Host
 
@@ -20,8 +20,7 @@ UNFINISHED = ("half-installed", "unpacked", "half-configured", "triggers-awaited
 _FIELD = re.compile(r"^(Package|Status|Version|Architecture): *(.*)$", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Package:
+class Package(NamedTuple):
     """One package in the dpkg database; ``state`` is the third word of Status."""
 
     name: str

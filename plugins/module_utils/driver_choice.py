@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from . import amdgpu_module as kernel_module
-from . import apt_sources, driver_releases, own_commands, states
+from . import apt_sources, driver_releases, states
 from .facts import Facts
 from .kernel_choice import Mainline
 from .refusal import Refused
@@ -94,6 +94,8 @@ def demand_backend(facts: Facts, driver: Driver) -> None:
         return
     name = facts.distribution.name
     if driver.policy == INTREE:
+        from . import own_commands
+
         remedy = f"Run: {own_commands.remove_dkms(facts.distribution)}"
     else:
         remedy = (

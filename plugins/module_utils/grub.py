@@ -12,8 +12,9 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from . import grub_script, trial_menu
+from . import grub_script
 from .host import Host
 
 GRUB_CFG = "/boot/grub/grub.cfg"
@@ -21,6 +22,7 @@ GRUBENV = "/boot/grub/grubenv"
 GRUBENV_BYTES = 1024
 DEFAULT_FILE = "/etc/default/grub"
 DEFAULT_PARTS = "/etc/default/grub.d"
+ID_PREFIX = "lemonade-deploy-"  # of our own entries (trial_menu)
 
 _OPEN = re.compile(r"^\s*(menuentry|submenu)\s+(?P<rest>.*)\{\s*$")
 _LINUX = re.compile(r"^\s*linux(?:efi|16)?\s+(\S+)(.*)$")
@@ -105,7 +107,7 @@ def entry_of(menu: Sequence[Item], release: str) -> str | None:
     found = [
         (path, item)
         for path, item in _walk(menu, "")
-        if item.release == release and not item.recovery and not item.id.startswith(trial_menu.ID_PREFIX)
+        if item.release == release and not item.recovery and not item.id.startswith(ID_PREFIX)
     ]
     named = [path for path, item in found if release in item.name]
     paths_found = named or [path for path, _item in found]
@@ -192,8 +194,7 @@ def settings(host: Host) -> dict[str, str]:
     return values
 
 
-@dataclass(frozen=True)
-class Grub:
+class Grub(NamedTuple):
     """GRUB's state on a host. ``default`` is what grub.cfg sets, e.g. ``0`` or ``${saved_entry}``."""
 
     menu: tuple[Item, ...]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 CUSTOM = "/boot/grub/custom.cfg"
 
@@ -33,8 +33,7 @@ _OWN = frozenset({"savedefault", "recordfail", "load_video", "gfxmode", "initrdf
 _OWN_SAVED = ("prev_saved_entry", "chosen")
 
 
-@dataclass(frozen=True)
-class Script:
+class Script(NamedTuple):
     """``assigned``: (variable, value) in their order, "" for ``unset``; ``unknown``: lines not followed."""
 
     assigned: tuple[tuple[str, str], ...]

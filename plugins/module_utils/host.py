@@ -15,7 +15,7 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 # The one place where the running kernel's release is read (same text as uname -r).
 # A file, so that a test host can bind another one over it.
@@ -31,8 +31,7 @@ QUIET_ENV = {
 }
 
 
-@dataclass(frozen=True)
-class Completed:
+class Completed(NamedTuple):
     """What a command did: its argv, exit code and decoded output."""
 
     argv: tuple[str, ...]

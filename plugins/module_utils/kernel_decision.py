@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from . import amdgpu_module as kernel_module
-from . import kernels, own_commands, states
+from . import kernels, states
 from .driver_choice import DKMS, INTREE, Wishes, choose_driver, choose_repository, driver_release
 from .facts import Facts
 from .kernel_choice import AptSource, Deb, KernelCandidate, Question, choose
@@ -155,6 +155,8 @@ def _no_kernel(
     else:
         trouble = f"Kernel {facts.kernel} does not work for this GPU ({running.why})"
     if not facts.distribution.apt:
+        from . import own_commands
+
         command = own_commands.kernel(facts.distribution)
         return Refused(
             f"{trouble}, and {facts.distribution.name} has no apt that this kit could install one from.",

@@ -9,7 +9,7 @@ Pages are 4 KiB. Modprobe options reach the module through the initramfs.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from . import paths
 from .host import Host
@@ -97,8 +97,7 @@ def active_pages(host: Host, module: str) -> int | None:
     return int(text) if text is not None and text.isdigit() else None
 
 
-@dataclass(frozen=True)
-class Rival:
+class Rival(NamedTuple):
     """Another place that sets a limit: ``where`` a file or the command line, ``setting`` as found."""
 
     where: str

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from . import dkms_kernels, load_blockers, paths, releases, states
+from . import load_blockers, paths, releases, states
 from .decision import Bundle, Decision, Wishes, decide, kernel_question, needs_kernel, no_gpu
 from .facts import Facts
 from .findings import REGISTRY, Finding, finding, printable
@@ -78,9 +78,11 @@ def _refusal_finding(facts: Facts, refusal: Refused) -> list[Finding]:
 
 def _no_vain_advice(found: Sequence[Finding], refusal: Refused) -> list[Finding]:
     """*found* where a run is refused for the kernel's sake: the finding about it says the same."""
+    from . import boot_loader, dkms_kernels  # only where a run is refused: imports cost time
+
     return [
         item._replace(remedy=refusal.remedy)
-        if item.id == "kernel-without-fix" and refusal.kind in (dkms_kernels.KIND, "boot-no-fallback")
+        if item.id == "kernel-without-fix" and refusal.kind in (dkms_kernels.KIND, boot_loader.KIND)
         else item
         for item in found
     ]

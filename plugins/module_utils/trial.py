@@ -8,7 +8,6 @@ boot → confirm and promote, or nothing: then GRUB's saved entry, the old kerne
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
 from . import grub, grub_config, grub_script, paths, trial_menu, trial_units
 from .host import Host
@@ -97,7 +96,7 @@ def arm(host: Host, release: str, confirm_seconds: int) -> None:
     if not _ready(host, release):
         entries = trial_menu.read(host) or Entries(running)
         with grub_config.undone(host, _FILES):
-            trial_menu.write(host, replace(entries, trial=release, extra=_parameters(host, release)))
+            trial_menu.write(host, entries._replace(trial=release, extra=_parameters(host, release)))
             grub_config.regenerate(host)
             _demand_pinned(host, running)
             if not _ready(host, release):

@@ -14,12 +14,12 @@ each time grub.cfg is generated, so root, command line and initrd are always tho
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
+from .grub import ID_PREFIX
 from .host import Host
 
 SCRIPT = "/etc/grub.d/09_lemonade-deploy"
-ID_PREFIX = "lemonade-deploy-"
 GOOD = ID_PREFIX + "good"
 PREVIOUS = ID_PREFIX + "previous"
 TRIAL = ID_PREFIX + "trial"
@@ -96,8 +96,7 @@ done
 """
 
 
-@dataclass(frozen=True)
-class Entries:
+class Entries(NamedTuple):
     """Kernel releases, "" for none; ``extra``: kernel parameters that only the trial gets."""
 
     good: str

@@ -124,6 +124,7 @@ reboot_required:
   type: bool
 """
 
+import ansible_collections.lemonade.deploy.plugins.module_utils.compile_once as _  # noqa: F401  first
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.lemonade.deploy.plugins.module_utils import activate_steps, activation
 from ansible_collections.lemonade.deploy.plugins.module_utils.activation import Due

@@ -108,6 +108,7 @@ activation:
       type: str
 """
 
+import ansible_collections.lemonade.deploy.plugins.module_utils.compile_once as _  # noqa: F401  first
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.lemonade.deploy.plugins.module_utils import (
     driver_firmware,

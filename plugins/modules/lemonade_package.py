@@ -92,6 +92,7 @@ version:
 
 from typing import Any
 
+import ansible_collections.lemonade.deploy.plugins.module_utils.compile_once as _  # noqa: F401  first
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.lemonade.deploy.plugins.module_utils import dpkg, lemonade_source, openpgp, paths
 from ansible_collections.lemonade.deploy.plugins.module_utils.apt import PrivateApt

@@ -158,6 +158,7 @@ drop_ins:
 
 from typing import Any
 
+import ansible_collections.lemonade.deploy.plugins.module_utils.compile_once as _  # noqa: F401  first
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.lemonade.deploy.plugins.module_utils import (
     daemon,

@@ -139,6 +139,7 @@ failure:
 import time
 from typing import Any
 
+import ansible_collections.lemonade.deploy.plugins.module_utils.compile_once as _  # noqa: F401  first
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.lemonade.deploy.plugins.module_utils import lemond_install, vllm_home
 from ansible_collections.lemonade.deploy.plugins.module_utils.bundle_lock import locked_release, unqualified

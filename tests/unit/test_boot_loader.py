@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from driver_box import Box
 
-from lemonade_deploy.domain import boot_loader, grub, mounts
+from lemonade_deploy.domain import boot_facts, boot_loader, grub, mounts
 from lemonade_deploy.domain.refusal import Refused
 
 DISK = "/sys/devices/pci0000:00/0000:01:00.0/nvme/nvme0/nvme0n1"
@@ -188,10 +188,10 @@ def test_another_boot_loader_is_named_with_its_manual_way(
 
 def test_a_left_over_grub_cfg_is_not_what_starts_the_box(tmp_path: Path) -> None:
     """systemd-boot says so in the EFI variable; GRUB, which writes it as well, is fine."""
-    box = box_of(tmp_path)
-    box.file(boot_loader._LOADER_INFO, b"\x06\0\0\0" + "systemd-boot 257.9\0".encode("utf-16-le"))
+    box, variable = box_of(tmp_path), boot_facts._VARIABLE.format("LoaderInfo")
+    box.file(variable, b"\x06\0\0\0" + "systemd-boot 257.9\0".encode("utf-16-le"))
     assert "systemd-boot 257.9 starts this host" in refusal(box).found
-    box.file(boot_loader._LOADER_INFO, b"\x06\0\0\0" + "GRUB 2.12\0".encode("utf-16-le"))
+    box.file(variable, b"\x06\0\0\0" + "GRUB 2.12\0".encode("utf-16-le"))
     boot_loader.demand(box.host)
 
 

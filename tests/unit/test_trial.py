@@ -27,9 +27,7 @@ def box_of(tmp_path: Path, *kernels: str, running: str = OLD) -> Box:
 
 def top(box: Box) -> list[tuple[str, str]]:
     """Our entries at the top: (id, kernel)."""
-    return [
-        (item.id, item.release) for item in state_of(box).menu if item.id.startswith(trial_menu.ID_PREFIX)
-    ]
+    return [(item.id, item.release) for item in state_of(box).menu if item.id.startswith(grub.ID_PREFIX)]
 
 
 # -- the entries -----------------------------------------------------------------------------------
