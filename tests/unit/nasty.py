@@ -187,12 +187,15 @@ def redirect(url: str) -> Move:
     return status(302, Location=url)
 
 
+DRIPS = 400  # bytes
+
+
 def drip(handler: Handler, body: bytes, start: int) -> None:
     """A byte now and then; no single wait is long enough for a time limit."""
     handler.send_response(200)
     handler.send_header("Content-Length", str(len(body) - start))
     handler.end_headers()
-    for byte in body[start : start + 400]:
+    for byte in body[start : start + DRIPS]:
         handler.wfile.write(bytes([byte]))
         handler.wfile.flush()
         time.sleep(0.01)

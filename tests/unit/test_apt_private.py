@@ -160,23 +160,25 @@ def test_a_simulation_that_apt_refuses_is_an_error(tmp_path: Path) -> None:
         private.simulate_purge(["x"])
 
 
-def test_a_held_lock_is_waited_for_and_left_in_place(tmp_path: Path) -> None:
+def test_a_held_lock_is_waited_for_and_left_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = box(tmp_path).file("/var/lib/dpkg/lock-frontend")
     path = tmp_path / "var/lib/dpkg/lock-frontend"
-    reading, writing = os.pipe()
+    (reading, writing), (asked, asking) = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:  # another package manager: fcntl locks count between processes only
         with path.open("r+") as stream:
             fcntl.lockf(stream, fcntl.LOCK_EX)
             os.write(writing, b"x")
-            time.sleep(1.5)
+            os.read(asked, 1)
         os._exit(0)
     os.read(reading, 1)
+    monkeypatch.setattr(time, "sleep", lambda _seconds: os.write(asking, b"x"))  # it is waited: let go
     try:
         with pytest.raises(TimeoutError, match="lock-frontend"):
-            apt.wait_for_locks(made.host, timeout=0)
-        apt.wait_for_locks(made.host, timeout=20)
+            apt.wait_for_locks(made.host, timeout=-1)
+        apt.wait_for_locks(made.host, timeout=60)
     finally:
+        os.write(asking, b"x")
         os.waitpid(child, 0)
     assert path.exists()
 

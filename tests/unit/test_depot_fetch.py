@@ -251,11 +251,13 @@ def test_a_release_is_fetched_by_several_connections_at_once(
     monkeypatch.undo()
 
 
-def test_backoff_grows_and_obeys_retry_after(server: Nasty, tmp_path: Path) -> None:
+def test_backoff_grows_up_to_its_limit(
+    server: Nasty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.moves[PATH] = [status(503)] * 20
-    policy = dataclasses.replace(POLICY, backoff=0.02, backoff_max=0.5)
-    began = time.monotonic()
+    policy, pauses = dataclasses.replace(POLICY, backoff=2, backoff_max=20), list[float]()
+    monkeypatch.setattr(time, "sleep", pauses.append)
     with pytest.raises(FetchError, match="6 attempts"):
         fetch.bring(ASSET, server.url + PATH, tmp_path, policy=policy)
-    # 0.02 * (1 + 2 + 4 + 8 + 16) with a spread of a quarter.
-    assert 0.4 < time.monotonic() - began < 2
+    usual = [2, 4, 8, 16, 20]  # each with a spread of a quarter
+    assert all(0.75 <= pause / wanted <= 1.25 for pause, wanted in zip(pauses, usual, strict=True))

@@ -220,7 +220,7 @@ def test_a_connection_that_breaks_is_a_line_and_nobody_writes_into_the_terminal(
                 client.recv(4096)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
             client.close()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while sum("the connection broke" in line for line in lines) < 2 and time.monotonic() < deadline:
             time.sleep(0.02)
     finally:
