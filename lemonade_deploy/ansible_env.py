@@ -40,6 +40,7 @@ _DEFAULTS = {
 # Lies beside an inventory and is none. A pattern, not an extension: Ansible's extensions have defaults of
 # their own that would have to be repeated; its patterns have none.
 _IGNORED = r"\.lock$"
+_TIED = "lemonade.deploy.tied"
 
 
 def _ignored(config: dict[str, dict[str, str]]) -> str:
@@ -49,6 +50,14 @@ def _ignored(config: dict[str, dict[str, str]]) -> str:
         or config.get("inventory", {}).get("ignore_patterns")
     )
     return f"{theirs},{_IGNORED}" if theirs else _IGNORED
+
+
+def _callbacks(config: dict[str, dict[str, str]]) -> str:
+    """ANSIBLE_CALLBACKS_ENABLED: the user's own, and ours, which ends Ansible when we are killed."""
+    theirs = os.environ.get("ANSIBLE_CALLBACKS_ENABLED") or config.get("defaults", {}).get(
+        "callbacks_enabled"
+    )
+    return f"{theirs},{_TIED}" if theirs else _TIED
 
 
 def environment(private: Path, folder: Path) -> dict[str, str]:
@@ -65,6 +74,8 @@ def environment(private: Path, folder: Path) -> dict[str, str]:
         **_FIXED,
         "ANSIBLE_COLLECTIONS_PATH": f"{collections}:{theirs}",
         "ANSIBLE_INVENTORY_IGNORE_REGEX": _ignored(config),
+        "ANSIBLE_CALLBACKS_ENABLED": _callbacks(config),
+        "LEMONADE_DEPLOY_PID": str(os.getpid()),
         # ansible-playbook stands beside the interpreter that runs us, PATH or not.
         "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
     }

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -82,9 +84,11 @@ def test_a_mistake_of_doctors_has_doctors_schema(folder: Path) -> None:
     assert document(ran, "doctor")["schema"] == "lemonade-deploy/doctor/1"
 
 
-def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(folder: Path) -> None:
+@contextmanager
+def sleeping(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """The command in the middle of a task."""
     playbook = play(folder, {"name": "long", "ansible.builtin.command": {"argv": ["sleep", "97.31"]}})
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "lemonade_deploy", playbook, "-i", "hosts.yml", "-l", "a", "--json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -92,13 +96,34 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(folder: Path) -> None:
         env=environment(folder),
         cwd=folder,
         start_new_session=True,
-    )
-    deadline = time.monotonic() + 60
-    while not sleepers() and time.monotonic() < deadline:
-        time.sleep(0.1)  # until the task's program runs
-    assert sleepers()
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=40)
+    ) as process:
+        deadline = time.monotonic() + 60
+        while not sleepers() and time.monotonic() < deadline:
+            time.sleep(0.1)  # until the task's program runs
+        assert sleepers()
+        yield process
+
+
+def playing(folder: Path) -> bool:
+    """Whether an ansible-playbook runs for *folder*."""
+    return any(b"ansible-playbook" in line and str(folder).encode() in line for line in command_lines())
+
+
+def test_who_kills_the_command_leaves_no_ansible_behind(folder: Path) -> None:
+    with sleeping(folder) as process:
+        assert playing(folder)
+        process.kill()
+        deadline = time.monotonic() + 60
+        while (playing(folder) or sleepers()) and time.monotonic() < deadline:
+            time.sleep(0.1)  # until the signal has gone through
+        assert not playing(folder)
+        assert not sleepers()
+
+
+def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(folder: Path) -> None:
+    with sleeping(folder) as process:
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=40)
     ran = Ran(process.returncode, stdout, stderr)
     assert ran.rc == 1, stderr
     host = document(ran)["hosts"]["a"]
@@ -106,7 +131,7 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(folder: Path) -> None:
     assert "The same command goes on from here" in stderr
     assert "Traceback" not in stderr
     assert list((folder / "tmp").glob("lemonade-deploy-*")) == []
-    assert not any(b"ansible-playbook" in line and str(folder).encode() in line for line in command_lines())
+    assert not playing(folder)
 
 
 def test_a_reader_that_goes_away_does_not_stop_the_run(folder: Path) -> None:

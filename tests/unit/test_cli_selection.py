@@ -138,6 +138,19 @@ def test_the_users_own_ignored_patterns_stay(
     assert value == r"mine$,\.lock$"
 
 
+def test_the_users_own_callbacks_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ANSIBLE_CALLBACKS_ENABLED", raising=False)
+
+    def enabled() -> str:
+        return ansible_env.environment(tmp_path, tmp_path)["ANSIBLE_CALLBACKS_ENABLED"]
+
+    assert enabled() == "lemonade.deploy.tied"
+    (tmp_path / "ansible.cfg").write_text("[defaults]\ncallbacks_enabled = timer\n")
+    assert enabled() == "timer,lemonade.deploy.tied"
+    monkeypatch.setenv("ANSIBLE_CALLBACKS_ENABLED", "profile_tasks")
+    assert enabled() == "profile_tasks,lemonade.deploy.tied"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "argv", "says"),
     [
