@@ -28,6 +28,7 @@ _DEB = re.compile(r"([a-z0-9][a-z0-9.+-]+)_[A-Za-z0-9.+~:-]+_(amd64|all)\.deb")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _KEYS = {"size", "sha256", "url", "locked_at"}
 _READ = 1 << 20  # bytes
+_AR = b"!<arch>\n"  # deb(5): a package is an ar archive
 
 # (file's name, bytes so far, its size or None)
 Progress = Callable[[str, int, int | None], None]
@@ -146,9 +147,10 @@ def take(
     place = folder / path
     place.parent.mkdir(parents=True, exist_ok=True)
     partial, digest, size = place.with_name(place.name + store.PARTIAL), hashlib.sha256(), 0
-    remote = "://" in source
+    remote, head = "://" in source, b""
     with partial.open("wb") as stream:
         for chunk, whole in _read(source, policy) if remote else _read_file(Path(source)):
+            head = head if len(head) >= len(_AR) else head + chunk[: len(_AR)]
             stream.write(chunk)
             digest.update(chunk)
             size += len(chunk)
@@ -164,6 +166,12 @@ def take(
     if not size:
         partial.unlink()
         raise FetchError(f"{source} is empty.")
+    if path.endswith(".deb") and not head.startswith(_AR):
+        partial.unlink()
+        raise FetchError(
+            f"{source} is no Debian package: it begins with {head[: len(_AR)]!r}, not with {_AR!r}.",
+            "Look at what stands there (a page to sign in, or of an error?); nothing was kept.",
+        )
     partial.replace(place)
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     return Package(path, size, digest.hexdigest(), source if remote else "", now)

@@ -120,7 +120,7 @@ def test_a_tag_made_anew_with_parts_of_equal_size_replaces_the_old_bytes(here: P
 
 @pytest.mark.parametrize("victim", ["asset", "chunk", "index", "deb"])
 def test_fetch_again_heals_damage(here: Path, server: Nasty, release: Release, victim: str) -> None:
-    server.files["/ab_1_all.deb"] = b"package"
+    server.files["/ab_1_all.deb"] = b"!<arch>\npackage"
     assert dispatch(["depot", "add-deb", f"{server.url}/ab_1_all.deb", "--depot", "d"]) == Exit.OK
     assert dispatch(["depot", "fetch", "--depot", "d"]) == Exit.OK
     sound = files(here / "d")
@@ -194,7 +194,7 @@ def test_one_process_at_a_time_changes_a_depot_and_the_other_is_named(
 ) -> None:
     assert dispatch(["depot", "fetch", "--depot", "d"]) == Exit.OK
     assert dispatch(["depot", "export", "b.tar", "--depot", "d"]) == Exit.OK
-    (here / "ab_1_all.deb").write_bytes(b"package")
+    (here / "ab_1_all.deb").write_bytes(b"!<arch>\npackage")
     words = {"import": ["b.tar"], "add-deb": ["ab_1_all.deb"]}.get(verb, [])
     program = HOLDER.format(folder=str(here / "d"))
     with subprocess.Popen(

@@ -61,12 +61,12 @@ def import_fails(capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_release_named_like_another_folder_of_a_depot_is_refused(
     here: Path, tag: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (here / "ab_1_all.deb").write_bytes(b"GOOD")
+    (here / "ab_1_all.deb").write_bytes(b"!<arch>\nGOOD")
     assert dispatch(["depot", "add-deb", "ab_1_all.deb", "--depot", "d"]) == Exit.OK
     lock = {"schema": "lemonade-deploy/lock/1", "releases": {tag: entry("ab_1_all.deb", ARCHIVE)}}
     exported(lock, (f"{tag}/ab_1_all.deb", ARCHIVE))
     assert "is not a release tag" in import_fails(capsys)
-    assert (here / "d" / DEB).read_bytes() == b"GOOD"
+    assert (here / "d" / DEB).read_bytes() == b"!<arch>\nGOOD"
     assert not (here / "d" / "token").exists()
 
 

@@ -26,7 +26,8 @@ from lemonade_deploy.domain.mainline import Version
 from lemonade_deploy.exits import Exit
 
 DEB = "lemonade-server_11.9.0-1_amd64.deb"
-DATA = b"a package" * 500
+DATA = b"!<arch>\n" + b"a package" * 500
+OTHER = b"!<arch>\nother"
 DIGEST = hashlib.sha256(DATA).hexdigest()
 
 
@@ -90,10 +91,10 @@ def test_other_bytes_than_said_or_locked_show_both(
     assert not (here / FILE_NAME).exists()
     assert dispatch(["depot", "add-deb", url, "--sha256", DIGEST.upper()]) == Exit.OK
     assert "TRUST" not in capsys.readouterr().err
-    server.files[f"/{DEB}"] = b"other"
+    server.files[f"/{DEB}"] = OTHER
     assert dispatch(["depot", "add-deb", url]) == Exit.FAILED
     said = capsys.readouterr().err
-    assert DIGEST in said and hashlib.sha256(b"other").hexdigest() in said
+    assert DIGEST in said and hashlib.sha256(OTHER).hexdigest() in said
     assert (depot / "packages" / DEB).read_bytes() == DATA
 
 
@@ -148,15 +149,28 @@ def test_a_depot_that_rotted_is_not_exported(
     assert not (here / "x.tar").exists()
 
 
+def test_a_page_is_no_package(
+    here: Path, depot: Path, server: Nasty, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A proxy that wants a password answers 200 with its own page."""
+    server.files[f"/{DEB}"] = b"<!DOCTYPE html><title>Sign in</title>"
+    assert dispatch(["depot", "add-deb", f"{server.url}/{DEB}"]) == Exit.FAILED
+    said = capsys.readouterr().err
+    assert f"{server.url}/{DEB} is no Debian package: it begins with b'<!DOCTYP'" in said
+    assert "a page to sign in" in said
+    assert not (here / FILE_NAME).exists()
+    assert not [path for path in depot.rglob("*") if path.is_file() and DEB in path.name]
+
+
 def test_an_import_that_contradicts_the_lock_touches_nothing(here: Path, depot: Path, server: Nasty) -> None:
     url = f"{server.url}/{DEB}"
     dispatch(["depot", "add-deb", url])
     dispatch(["depot", "export", "x.tar"])
     (here / FILE_NAME).unlink()
-    server.files[f"/{DEB}"] = b"other"
+    server.files[f"/{DEB}"] = OTHER
     dispatch(["depot", "add-deb", url])
     assert dispatch(["depot", "import", "x.tar"]) == Exit.FAILED
-    assert (depot / "packages" / DEB).read_bytes() == b"other"
+    assert (depot / "packages" / DEB).read_bytes() == OTHER
 
 
 def test_packages_are_served_without_a_token_and_releases_are_not(depot: Path) -> None:
@@ -226,6 +240,10 @@ IMAGE = "linux-image-unsigned-6.18.20-061820-generic_6.18.20-061820.202603251312
 MODULES = IMAGE.replace("image-unsigned", "modules")
 
 
+def deb_of(name: str) -> bytes:
+    return b"!<arch>\n" + name.encode()
+
+
 @pytest.fixture
 def mirror(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A mainline mirror in a folder; signatures are judged elsewhere (test of the kernel layer)."""
@@ -234,8 +252,8 @@ def mirror(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (build.parent / "index.html").write_text("Build for amd64 succeeded")
     sums = []
     for name in (IMAGE, MODULES):
-        (build / name).write_bytes(name.encode())
-        sums.append(f"{hashlib.sha256(name.encode()).hexdigest()}  {name}")
+        (build / name).write_bytes(deb_of(name))
+        sums.append(f"{hashlib.sha256(deb_of(name)).hexdigest()}  {name}")
     (build / "CHECKSUMS").write_text("\n".join(sums))
     (build / "CHECKSUMS.gpg").write_text("signature")
     (here / "key.asc").write_text("key")
@@ -260,7 +278,7 @@ def test_a_kernel_is_taken_whole_and_a_host_finds_it(here: Path, depot: Path, mi
         reader = mainline_source.Reader(Host(), settings)
         assert reader.tree.versions() == [version]
         debs = reader.build(version, headers=False)
-        assert [get(deb.url) for deb in debs] == [IMAGE.encode(), MODULES.encode()]
+        assert [get(deb.url) for deb in debs] == [deb_of(IMAGE), deb_of(MODULES)]
 
 
 def test_a_kernel_with_a_damaged_package_or_signature_is_not_taken(
@@ -269,7 +287,7 @@ def test_a_kernel_with_a_damaged_package_or_signature_is_not_taken(
     words = ["depot", "add-kernel", "6.18.20", "--url", str(mirror), "--key", str(here / "key.asc")]
     (mirror / "v6.18.20" / "amd64" / MODULES).write_bytes(b"x")
     assert dispatch(words) == Exit.FAILED
-    assert hashlib.sha256(MODULES.encode()).hexdigest() in capsys.readouterr().err
+    assert hashlib.sha256(deb_of(MODULES)).hexdigest() in capsys.readouterr().err
     monkeypatch.setattr(signature, "why_not", lambda *_: "made by another key")
     assert dispatch(words) == Exit.FAILED
     assert "made by another key" in capsys.readouterr().err
