@@ -21,6 +21,16 @@ class LemondUnreachable(OSError):
     """Nothing answers at the endpoint, or not within the time given."""
 
 
+class LemondSilent(LemondUnreachable):
+    """It took the request, and its time ran out without an answer."""
+
+
+def _unreachable(request: str, error: Exception) -> LemondUnreachable:
+    reason = getattr(error, "reason", error)
+    kind = LemondSilent if isinstance(reason, TimeoutError) else LemondUnreachable
+    return kind(f"{request}: {reason}")
+
+
 @dataclass(frozen=True)
 class Answer:
     """HTTP status, the decoded JSON (None where the body is none) and the seconds it took."""
@@ -81,8 +91,7 @@ class Lemond:
         except urllib.error.HTTPError as error:
             status, raw = error.code, _body(error)
         except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "reason", error)
-            raise LemondUnreachable(f"{method} {self.endpoint}{path}: {reason}") from error
+            raise _unreachable(f"{method} {self.endpoint}{path}", error) from error
         return Answer(status, decode(raw), time.monotonic() - began)
 
     def events(self, path: str, body: Any, silence: float) -> Iterator[tuple[str, Any]]:
@@ -106,9 +115,7 @@ class Lemond:
                 said if isinstance(said, Mapping) else {"error": f"HTTP {error.code}: {said or 'no words'}"},
             )
         except (OSError, http.client.HTTPException) as error:
-            raise LemondUnreachable(
-                f"POST {self.endpoint}{path}: {getattr(error, 'reason', error)}"
-            ) from error
+            raise _unreachable(f"POST {self.endpoint}{path}", error) from error
 
     def get(self, path: str, timeout: float = 30) -> Answer:
         """GET *path*."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from . import hub_cache, lemond_log
 from .host import Host
-from .lemond_api import Lemond, LemondUnreachable
+from .lemond_api import Lemond, LemondSilent, LemondUnreachable
 from .lemond_config import STATE_DIR
 from .lemond_state import OLD as OLD_STATE
 from .module import Refused
@@ -187,6 +187,12 @@ def load(
         diagnosis = lemond_log.diagnose(lemond_log.read(host, since=began))
         if diagnosis is not None and diagnosis.signature is not None:
             raise load_failure(host, model, str(error), began) from error
+        if not isinstance(error, LemondSilent):
+            raise Refused(
+                f"lemond went away while it loaded {model.name} ({error}).",
+                "See why it ended: `journalctl -u lemond -n 200`, and `journalctl -k` for a lack of memory; "
+                "then run again.",
+            ) from error
         raise Refused(
             f"{model.name} was not loaded after {time.time() - began:.0f} s ({error}).",
             "A first load compiles kernels and can take many minutes: raise models_load_timeout.",

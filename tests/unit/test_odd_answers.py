@@ -6,12 +6,13 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
-from lemonade_deploy.domain import lemonade_source, vllm_service
+from lemonade_deploy.domain import lemonade_source, lemond_models, vllm_service
 from lemonade_deploy.domain.fetch import FetchError, fetch_text
+from lemonade_deploy.domain.host import Completed, Host
 from lemonade_deploy.domain.lemond_api import Lemond, LemondUnreachable
 from lemonade_deploy.domain.refusal import Refused
 
@@ -73,3 +74,42 @@ def test_a_password_in_an_address_is_not_quoted(url: str) -> None:
 def test_a_page_in_launchpads_place_names_no_key(page: bytes) -> None:
     with pytest.raises(Refused, match="names no signing key"):
         lemonade_source.launchpad_fingerprint(lemonade_source.Desired(), lambda _url: page)
+
+
+@contextmanager
+def loading(reply: bytes, patience: float) -> Iterator[Lemond]:
+    """A lemond with no model, which takes *patience* s over a load, says *reply* and hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):  # the listener is closed at the end
+                while True:
+                    with listener.accept()[0] as caller:
+                        if caller.recv(65536).startswith(b"GET"):
+                            caller.sendall(b"HTTP/1.0 200 OK\r\n\r\n{}")
+                            continue
+                        over.wait(patience)
+                        caller.sendall(reply)
+
+        over = threading.Event()
+        threading.Thread(target=serve, daemon=True).start()
+        yield Lemond(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        over.set()
+
+
+@pytest.mark.parametrize(
+    ("patience", "limit", "found", "remedy"),
+    [
+        (0, 60, "lemond went away while it loaded user.Small", "a lack of memory"),
+        (60, 0.5, "user.Small was not loaded after", "raise models_load_timeout"),
+    ],
+)
+def test_who_died_over_a_load_needs_no_more_time(
+    patience: float, limit: float, found: str, remedy: str
+) -> None:
+    host = Host("/", lambda argv, *_: Completed(tuple(argv), 0, "", ""))
+    wanted = lemond_models.wanted_from({"name": "user.Small", "checkpoint": "org/small"})
+    with loading(b"", patience) as lemond, pytest.raises(Refused) as caught:
+        lemond_models.load(host, lemond, wanted, limit, "")
+    assert found in caught.value.found
+    assert remedy in caught.value.remedy
