@@ -139,12 +139,14 @@ class PlanNotEmpty(Exception):
     """After apply something was still to do: the plan and the operations disagree."""
 
 
-def apply_all(changes: Sequence[Change], host: Host) -> None:
-    """Carry out *changes* in order."""
+def apply_all(changes: Sequence[Change], host: Host, made: list[Change] | None = None) -> None:
+    """Carry out *changes* in order; each that is done is added to *made*."""
     for change in changes:
         progress.say(host, f"{change.object}: {change.action}")
         for operation in change.operations:
             operation.apply(host)
+        if made is not None:
+            made.append(change)
 
 
 def result(changes: Sequence[Change], **extra: Any) -> dict[str, Any]:
@@ -157,15 +159,18 @@ def result(changes: Sequence[Change], **extra: Any) -> dict[str, Any]:
     }
 
 
-def carry_out(plan: Callable[[], Sequence[Change]], host: Host, check_mode: bool) -> list[Change]:
+def carry_out(
+    plan: Callable[[], Sequence[Change]], host: Host, check_mode: bool, made: list[Change] | None = None
+) -> list[Change]:
     """Plan; outside check mode apply, plan again and demand that nothing is left.
 
-    Returns the changes (made or predicted). Raises PlanNotEmpty, OSError, CommandFailed.
+    Returns the changes, made or predicted; *made* holds those that were made before an error.
+    Raises PlanNotEmpty, OSError, CommandFailed.
     """
     changes = list(plan())
     if check_mode or not changes:
         return changes
-    apply_all(changes, host)
+    apply_all(changes, host, made)
     left = list(plan())
     if left:
         names = ", ".join(f"{change.object}: {change.action}" for change in left)

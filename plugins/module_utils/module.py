@@ -29,20 +29,21 @@ def run_module(
 ) -> None:
     """Plan, apply outside check mode, and end the module with one shape of result.
 
-    A failure returns ``failure: {layer, task, message, remedy}`` beside ``msg``. *lock*: of work that two
-    runs must not do at once.
+    A failure returns ``failure: {layer, task, message, remedy}`` beside ``msg``, and what was changed before
+    it. *lock*: of work that two runs must not do at once.
     """
+    made: list[Change] = []
     try:
         with (
             one_at_a_time(module, host, lock),
             progress.told(host, not module.check_mode),
         ):
-            changes = carry_out(plan, host, module.check_mode)
+            changes = carry_out(plan, host, module.check_mode, made)
             returned = result(changes, **extra(changes))
     except Refused as refusal:
-        fail(module, layer, refusal.found, refusal.remedy)
+        fail(module, layer, refusal.found, refusal.remedy, **result(made))
     except (CommandFailed, PlanNotEmpty, OSError) as error:
-        fail(module, layer, str(error))
+        fail(module, layer, str(error), **result(made))
     else:
         module.exit_json(**returned)
 

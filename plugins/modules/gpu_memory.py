@@ -46,8 +46,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 changes:
-  description: What was or would be changed.
-  returned: success
+  description: What was or would be changed; where the module fails, what was changed before that.
+  returned: always
   type: list
   elements: dict
   contains:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from driver_box import Box
+from fake_module import Module
 
 from lemonade_deploy.domain import driver_purge, driver_state
 from lemonade_deploy.domain.change import Change, WriteFile
@@ -99,16 +100,6 @@ def test_a_change_shows_no_secret(tmp_path: Path) -> None:
 
 
 def test_a_failure_shows_no_password_of_an_address() -> None:
-    told: dict[str, object] = {}
-
-    class Module:
-        check_mode = False
-
-        def exit_json(self, **kwargs: object) -> None:
-            raise AssertionError(kwargs)
-
-        def fail_json(self, msg: str, **kwargs: object) -> None:
-            told.update(kwargs, msg=msg)
-
-    fail(Module(), "l", f"E: Failed to fetch https://u:{SECRET}@m.lan/x", f"see https://{SECRET}@m.lan/")
-    assert SECRET not in str(told) and "m.lan/x" in str(told["msg"])
+    module = Module()
+    fail(module, "l", f"E: Failed to fetch https://u:{SECRET}@m.lan/x", f"see https://{SECRET}@m.lan/")
+    assert SECRET not in str(module.said) and "m.lan/x" in module.said["msg"]

@@ -7,25 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_module import Module
 
 from lemonade_deploy.domain import module as rim
 from lemonade_deploy.domain.alone import alone
 from lemonade_deploy.domain.change import Call, Change
 from lemonade_deploy.domain.host import Host
-
-
-class Module:
-    """What of AnsibleModule counts."""
-
-    def __init__(self, check_mode: bool = False) -> None:
-        self.check_mode = check_mode
-        self.said: dict[str, Any] = {}
-
-    def exit_json(self, **kwargs: Any) -> None:
-        self.said = kwargs
-
-    def fail_json(self, msg: str, **kwargs: Any) -> None:
-        self.said = {"msg": msg, **kwargs}
 
 
 def work(tmp_path: Path, check_mode: bool = False) -> dict[str, Any]:
