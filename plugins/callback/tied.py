@@ -29,6 +29,17 @@ PARENT = "LEMONADE_DEPLOY_PID"
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
+def _lives(pid: int) -> bool:
+    """Whether the command runs: an ansible-playbook that a task of its own started has another parent."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 class CallbackModule(CallbackBase):
     """Nothing is told by it: it is only made once, in ansible-playbook's own process."""
 
@@ -39,10 +50,11 @@ class CallbackModule(CallbackBase):
 
     def __init__(self) -> None:
         super().__init__()
-        parent = os.environ.get(PARENT)
-        if parent is None or not sys.platform.startswith("linux"):
+        parent = os.environ.get(PARENT, "")
+        if not parent.isdecimal() or not sys.platform.startswith("linux"):
             return
-        # SIGTERM: Ansible passes it on to its workers.
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if str(os.getppid()) != parent:  # it was killed before the line above
+        if os.getppid() == int(parent):
+            # SIGTERM: Ansible passes it on to its workers.
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != int(parent) and not _lives(int(parent)):  # it was killed before the line above
             os.kill(os.getpid(), signal.SIGTERM)
