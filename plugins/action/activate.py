@@ -25,7 +25,9 @@ class ActionModule(ActionBase):
         first = self._module("prepare", variables)
         unproven = first.get("failed") and first.get("trial")  # an earlier run began the trial
         if unproven and not self._task.check_mode and self._may_reboot(first):
-            return {**self._back(first, variables), "changed": True, "rebooted": True}
+            changes = [*first.get("changes", []), _reboot_of("back into the old kernel")]
+            back = self._back(first, variables)
+            return {**back, "changed": True, "rebooted": True, "changes": changes}
         if first.get("failed") or not first.get("reboot"):
             return first
         if self._task.check_mode:
@@ -35,13 +37,7 @@ class ActionModule(ActionBase):
         return self._reboot_and_prove(first, variables)
 
     def _reboot_and_prove(self, first: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
-        reboot = {
-            "layer": "activate",
-            "object": "host",
-            "action": "reboot",
-            "detail": "; ".join(first["reboot"]),
-        }
-        changes = [*first["changes"], reboot]
+        changes = [*first["changes"], _reboot_of("; ".join(first["reboot"]))]
         # A kernel on trial that is not confirmed reboots itself: that boot is waited for as well.
         patience = int(self._task.args.get("confirm_timeout", 900)) if first.get("trial") else 0
         failure = self._reboot(variables, patience)
@@ -129,6 +125,11 @@ class ActionModule(ActionBase):
         )
         result: dict[str, Any] = action.run(task_vars=variables)
         return result
+
+
+def _reboot_of(why: str) -> dict[str, str]:
+    """The reboot as a change."""
+    return {"layer": "activate", "object": "host", "action": "reboot", "detail": why}
 
 
 def _failed(message: str, changes: list[dict[str, str]], last: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from ansible.plugins.action import ActionBase
+from ansible_collections.lemonade.deploy.plugins.plugin_utils.parts import failed_after
 from ansible_collections.lemonade.deploy.plugins.plugin_utils.watched import tell
 
 MODULE = "lemonade.deploy.lemonade_model"
@@ -32,14 +33,16 @@ class ActionModule(ActionBase):
         host = str(variables.get("inventory_hostname", ""))
         limit = float(self._task.args.get("pull_timeout") or 14400)
         began = time.monotonic()
+        made: list[dict[str, str]] = []
         first = result = self._module(variables, stage="files", slice=SLICE)
         while result.get("more") and not result.get("failed"):
+            made += result["made"]
             self._tell(host, result["progress"], time.monotonic() - began)
             if time.monotonic() - began > limit:
-                return _too_long(result["progress"], limit)
+                return failed_after(made, _too_long(result["progress"], limit))
             result = self._module(variables, stage="files", slice=SLICE)
         if result.get("failed"):
-            return result
+            return failed_after(made, result)
         # The first call planned all of it, the last one only what was left.
         changes = first.get("changes", [])
         fresh = [
@@ -48,7 +51,7 @@ class ActionModule(ActionBase):
         tell(host, "checking and loading; a first load compiles kernels and can take minutes")
         last = self._module(variables, stage="load", fresh=fresh)
         if last.get("failed"):
-            return last
+            return failed_after([*made, *result.get("changes", [])], last)
         # vLLM as the daemon loads with its start, in the first part.
         last["load_seconds"] = last.get("load_seconds") or result.get("load_seconds")
         return {**last, "changed": bool(changes), "changes": changes, "diff": first.get("diff", [])}

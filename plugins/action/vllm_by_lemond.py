@@ -9,6 +9,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible_collections.lemonade.deploy.plugins.module_utils.lock import LockError
 from ansible_collections.lemonade.deploy.plugins.plugin_utils import lock_file
+from ansible_collections.lemonade.deploy.plugins.plugin_utils.parts import failed_after
 from ansible_collections.lemonade.deploy.plugins.plugin_utils.watched import tell
 
 MODULE = "lemonade.deploy.vllm_by_lemond"
@@ -29,13 +30,16 @@ class ActionModule(ActionBase):
             self._task.args = lock_file.with_lock(self._task.args)
         except LockError as error:
             return lock_file.failed("vllm_rocm", error)
-        began = time.monotonic()
+        began, made = time.monotonic(), list[dict[str, str]]()
         first = result = self._module(variables)
         while result.get("more") and not result.get("failed"):
+            made += result["made"]
             told = f"lemond installs vLLM: {result['progress']} ({time.monotonic() - began:.0f} s)"
             tell(str(variables.get("inventory_hostname", "")), told)
             result = self._module(variables)
-        if result.get("failed") or result is first:
+        if result.get("failed"):
+            return failed_after(made, result)
+        if result is first:
             return result
         seconds = round(time.monotonic() - began, 1)
         return {**first, **{key: result[key] for key in ("bundle", "more", "progress")}, "seconds": seconds}

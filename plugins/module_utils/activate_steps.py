@@ -139,14 +139,20 @@ def prepare(
     wish: ProofWish,
     confirm_seconds: int,
     warn: Callable[[str], None] = lambda _text: None,
+    made: list[Change] | None = None,
 ) -> list[Change]:
     """Rebuild the initramfs if due, and make the next boot the right one. Returns what was done.
 
+    *made* takes each as it is done, for a caller that wants to tell it where a later one fails.
     *warn* is told what is no reason to stop. Raises Refused for a kernel that was tried often enough or
     that cannot be booted here, CommandFailed, OSError.
     """
-    due = situation.due
+    due, made = situation.due, [] if made is None else made
     changes = plan(situation)
+
+    def done(action: str) -> None:
+        made.extend(change for change in changes if change.action == action)
+
     if due.kernel is not None and situation.running != due.kernel and _used_up(host, due):
         told = trial_evidence.gather(host, due)
         trial.give_up(host)
@@ -157,6 +163,7 @@ def prepare(
         )
     if situation.armed:
         trial.give_up(host)
+        done("disarm")
     if due.kernel is not None and due.kernel != situation.running:
         trial.demand_time(confirm_seconds)
         gate(host, wish)
@@ -165,6 +172,7 @@ def prepare(
     if due.initramfs:
         activation.save(host, due)
         initramfs.rebuild(host)
+        done("rebuild")
         due = replace(due, initramfs=False)
         if due or situation.reboot:
             activation.save(host, due)
@@ -172,7 +180,8 @@ def prepare(
         if due.kernel is not None and due.kernel != situation.running:
             boot_gate.demand(host, due.kernel, wish.origin, warn)
         _next_boot(host, due, situation, confirm_seconds)
-    return [change for change in changes if change.action in ("rebuild", "pin", "disarm")]
+        done("pin")
+    return made
 
 
 def _used_up(host: Host, due: Due) -> bool:

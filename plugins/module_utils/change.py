@@ -164,7 +164,7 @@ def carry_out(
 ) -> list[Change]:
     """Plan; outside check mode apply, plan again and demand that nothing is left.
 
-    Returns the changes, made or predicted; *made* holds those that were made before an error.
+    Returns the changes, made or predicted; *made* holds those that were finished before an error.
     Raises PlanNotEmpty, OSError, CommandFailed.
     """
     changes = list(plan())
@@ -173,6 +173,9 @@ def carry_out(
     apply_all(changes, host, made)
     left = list(plan())
     if left:
+        if made is not None:
+            still = {(change.object, change.action) for change in left}
+            made[:] = [change for change in made if (change.object, change.action) not in still]
         names = ", ".join(f"{change.object}: {change.action}" for change in left)
         raise PlanNotEmpty(f"applied, but still to do: {names}")
     return changes

@@ -22,7 +22,7 @@ class LemondUnreachable(OSError):
 
 
 class LemondSilent(LemondUnreachable):
-    """It took the request, and its time ran out without an answer."""
+    """Its time ran out without an answer."""
 
 
 def _unreachable(request: str, error: Exception) -> LemondUnreachable:

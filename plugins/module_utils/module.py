@@ -26,13 +26,15 @@ def run_module(
     host: Host,
     extra: Callable[[list[Change]], dict[str, Any]] = lambda _changes: {},
     lock: str = "",
+    made: list[Change] | None = None,
 ) -> None:
     """Plan, apply outside check mode, and end the module with one shape of result.
 
-    A failure returns ``failure: {layer, task, message, remedy}`` beside ``msg``, and what was changed before
-    it. *lock*: of work that two runs must not do at once.
+    A failure returns ``failure: {layer, task, message, remedy}`` beside ``msg``, and the changes that were
+    finished before it; *made* takes them for an exception that the caller knows. *lock*: of work that two
+    runs must not do at once.
     """
-    made: list[Change] = []
+    made = [] if made is None else made
     try:
         with (
             one_at_a_time(module, host, lock),

@@ -75,7 +75,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 changes:
-  description: What was or would be changed.
+  description: What was or would be changed; where the module fails, what was finished before that.
   returned: always
   type: list
   elements: dict
@@ -128,7 +128,7 @@ import ansible_collections.lemonade.deploy.plugins.module_utils.compile_once as 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.lemonade.deploy.plugins.module_utils import activate_steps, activation
 from ansible_collections.lemonade.deploy.plugins.module_utils.activation import Due
-from ansible_collections.lemonade.deploy.plugins.module_utils.change import result
+from ansible_collections.lemonade.deploy.plugins.module_utils.change import Change, result
 from ansible_collections.lemonade.deploy.plugins.module_utils.host import CommandFailed, Host
 from ansible_collections.lemonade.deploy.plugins.module_utils.module import (
     SYSTEM_LOCK,
@@ -145,6 +145,7 @@ class Activate:
     def __init__(self, module: AnsibleModule) -> None:
         self.module = module
         self.host = Host()
+        self.made: list[Change] = []
         kernel = module.params["kernel"] or self.host.running_kernel()
         self.wish = ProofWish(module.params["origin"], kernel, module.params["pages"])
 
@@ -163,16 +164,16 @@ class Activate:
         """Before the boot; where none is needed the proof follows at once."""
         pending = [activation.parse(record) for record in self.module.params["pending"] if record]
         situation = activate_steps.look(self.host, self.wish, pending)
-        changes = activate_steps.plan(situation)
+        changes = self.made
         if self.module.check_mode:
+            changes = activate_steps.plan(situation)
             if not situation.reboot:
                 self.demand_proof(0)
         else:
-            changes = activate_steps.prepare(
-                self.host, situation, self.wish, self.module.params["confirm_timeout"], self.module.warn
-            )
+            confirm = self.module.params["confirm_timeout"]
+            activate_steps.prepare(self.host, situation, self.wish, confirm, self.module.warn, self.made)
             if not situation.reboot:
-                changes += self.prove_and_confirm(self.patience(), situation.due)
+                self.prove_and_confirm(self.patience(), situation.due)
         on_trial = situation.reboot and situation.due.kernel not in (None, situation.running)
         self.finish(changes, situation.reboot, situation.due.kernel if on_trial else "")
 
@@ -182,8 +183,8 @@ class Activate:
         if fallen is not None:
             self.fail(*fallen)
         patience = min(SETTLE_SECONDS, self.module.params["confirm_timeout"] // 4)
-        changes = self.prove_and_confirm(patience, activation.load(self.host))
-        self.finish(changes, ())
+        self.prove_and_confirm(patience, activation.load(self.host))
+        self.finish(self.made, ())
 
     def patience(self) -> int:
         """Seconds to wait for the driver in a boot that an earlier run began; none in an ordinary one.
@@ -199,15 +200,13 @@ class Activate:
         activate_steps.fallen(self.host, self.wish)
         self.finish([], ())
 
-    def prove_and_confirm(self, timeout: float, due: Due) -> list:
+    def prove_and_confirm(self, timeout: float, due: Due) -> None:
         """Confirm what is proven of kernel and driver, then fail with whatever is not as wanted."""
         problems = activate_steps.prove(self.host, self.wish, timeout)
-        changes = []
         if not any(problem.kernel for problem in problems):
-            changes = activate_steps.confirm(self.host, due, self.wish)
+            self.made += activate_steps.confirm(self.host, due, self.wish)
         if problems:
             self.refuse(problems)
-        return changes
 
     def demand_proof(self, timeout: float) -> None:
         """Fail with every problem of the proof."""
@@ -237,7 +236,7 @@ class Activate:
     def fail(self, message: str, remedy: str = "", trial: str = "") -> None:
         """End the module with an error."""
         shown = activate_steps.shown(self.host)
-        fail(self.module, activation.LAYER, message, remedy, **shown, trial=trial)
+        fail(self.module, activation.LAYER, message, remedy, **result(self.made), **shown, trial=trial)
 
 
 def main() -> None:

@@ -122,7 +122,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 changes:
-  description: What was or would be changed.
+  description: What was or would be changed; where the module fails, what was finished before that.
   returned: always
   type: list
   elements: dict
@@ -185,6 +185,7 @@ from ansible_collections.lemonade.deploy.plugins.module_utils import (
     lemond_config,
     model_plan,
 )
+from ansible_collections.lemonade.deploy.plugins.module_utils.change import Change
 from ansible_collections.lemonade.deploy.plugins.module_utils.host import Host
 from ansible_collections.lemonade.deploy.plugins.module_utils.hub import DEFAULT_URL
 from ansible_collections.lemonade.deploy.plugins.module_utils.lemond_api import Lemond
@@ -224,6 +225,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     host, check_mode = Host(), bool(module.check_mode)
     models: Models | ServedModel
+    made: list[Change] = []
     if (module.params["daemon"] or daemon.installed(host)) == daemon.VLLM:
         models = ServedModel(module.params, check_mode, host)
     else:
@@ -233,11 +235,12 @@ def main() -> None:
         )
         models = Models(module.params, check_mode, host, client)
     try:
-        run_module(module, model_plan.LAYER, models.plan, host, models.load)
+        run_module(module, model_plan.LAYER, models.plan, host, models.load, made=made)
     except hub_cache.OutOfTime as over:
         module.exit_json(
             changed=True,
             changes=[change.public() for change in models.planned],
+            made=[change.public() for change in made],
             more=True,
             progress={"done": over.done, "total": over.total, "file": over.path},
         )

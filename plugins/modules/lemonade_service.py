@@ -118,7 +118,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 changes:
-  description: What was or would be changed.
+  description: What was or would be changed; where the module fails, what was finished before that.
   returned: always
   type: list
   elements: dict

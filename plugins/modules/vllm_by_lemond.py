@@ -82,8 +82,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 changes:
-  description: What was, or in check mode would be, done.
-  returned: success
+  description: What was, or in check mode would be, done; of a failed module what was finished before that.
+  returned: when the lock file was of use
   type: list
   elements: dict
   contains:
@@ -187,6 +187,7 @@ def main() -> None:
     wanted = Wanted(release, asked["timeout"], tuple(asked["packages"]))
     seconds = asked["slice"] or asked["timeout"] + lemond_install.GRACE
     first: list[Change] = []
+    made: list[Change] = []
 
     def plan() -> list[Change]:
         changes = lemond_install.plan(host, wanted, seconds)
@@ -200,10 +201,10 @@ def main() -> None:
         return {"bundle": bundle, "seconds": round(took, 1), "more": False, "progress": "", "notes": notes}
 
     try:
-        run_module(module, LAYER, plan, host, extra)
+        run_module(module, LAYER, plan, host, extra, made=made)
     except More as more:
         told = {**extra(first), "more": True, "progress": more.state.text()}
-        module.exit_json(**result(first, **told))
+        module.exit_json(**result(first, **told), made=[change.public() for change in made])
 
 
 if __name__ == "__main__":

@@ -43,8 +43,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 changes:
-  description: What was, or in check mode would be, done.
-  returned: success
+  description: What was, or in check mode would be, done; of a failed module what was finished before that.
+  returned: always
   type: list
   elements: dict
   contains:

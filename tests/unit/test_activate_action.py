@@ -132,6 +132,20 @@ def test_a_kernel_that_came_up_unproven_is_left_again(monkeypatch: pytest.Monkey
     assert result["changes"][0] == REBUILD
 
 
+def test_an_earlier_runs_trial_that_is_not_proven_is_left_and_all_of_it_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = {"layer": "activate", "message": "no cwsr_size", "remedy": ""}
+    unproven = {**fallen("b1"), "trial": "new", "kernel": "new", "failure": told, "changes": [REBUILD]}
+    fake = Fake([unproven, prepared([], [], "b2")])
+    result = fake.go(monkeypatch)
+    assert (result["failed"], result["changed"], result["rebooted"], fake.boots) == (True, True, True, 1)
+    assert [(c["object"], c["action"]) for c in result["changes"]] == [
+        ("initramfs", "rebuild"),
+        ("host", "reboot"),
+    ]
+
+
 def test_a_way_back_that_fails_is_told_with_the_reason_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     told = {"layer": "activate", "message": "no cwsr_size", "remedy": ""}
     unproven = {**fallen("b2"), "trial": "new", "kernel": "new", "failure": told}

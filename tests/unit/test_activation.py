@@ -17,6 +17,8 @@ from trees import GOOD_KERNEL, OLD_KERNEL
 
 from lemonade_deploy.domain import activate_steps, activation, grub, paths, trial, trial_menu
 from lemonade_deploy.domain.activation import Due
+from lemonade_deploy.domain.change import Change
+from lemonade_deploy.domain.host import CommandFailed
 from lemonade_deploy.domain.module import Refused
 from lemonade_deploy.domain.proof import ProofWish
 
@@ -155,6 +157,15 @@ def test_the_one_shot_entry_is_set_after_the_initramfs(tmp_path: Path) -> None:
     )
     done = [argv[0] for argv in box.commands if argv[0] in ("update-initramfs", "grub-reboot")]
     assert done == ["update-initramfs", "update-initramfs", "grub-reboot"]
+
+
+def test_what_was_done_before_the_boot_was_refused_is_kept(tmp_path: Path) -> None:
+    box = rebuilding(good(tmp_path, OLD_KERNEL, None)).on("grub-reboot", rc=1)
+    situation = activate_steps.look(box.host, WISH, [Due(True, (), GOOD_KERNEL)])
+    made: list[Change] = []
+    with pytest.raises(CommandFailed):
+        activate_steps.prepare(box.host, situation, WISH, 900, made=made)
+    assert names(made) == [("initramfs", "rebuild")]
 
 
 def test_a_kernel_that_is_not_whole_is_not_booted(tmp_path: Path) -> None:

@@ -172,7 +172,15 @@ def test_a_held_lock_is_waited_for_and_left_in_place(tmp_path: Path, monkeypatch
             os.read(asked, 1)
         os._exit(0)
     os.read(reading, 1)
-    monkeypatch.setattr(time, "sleep", lambda _seconds: os.write(asking, b"x"))  # it is waited: let go
+    let_go = iter([True])
+
+    def sleep(_seconds: float) -> None:  # it is waited: the other one is to let go
+        if next(let_go, False):
+            os.write(asking, b"x")
+        rest(0.01)
+
+    rest = time.sleep
+    monkeypatch.setattr(time, "sleep", sleep)
     try:
         with pytest.raises(TimeoutError, match="lock-frontend"):
             apt.wait_for_locks(made.host, timeout=-1)

@@ -60,3 +60,14 @@ def test_an_error_before_the_first_change_changed_nothing(tmp_path: Path) -> Non
     module = Module()
     rim.run_module(module, "kernel", plan, Host(str(tmp_path)))
     assert (module.said["changed"], module.said["changes"]) == (False, [])
+
+
+def test_what_is_still_to_do_was_not_made(tmp_path: Path) -> None:
+    """An operation that did nothing, without an error of its own."""
+    nothing = (Call(lambda _host: None),)
+    pin = Change("kernel", "grub default", "pin", operations=nothing)
+    plans = iter([[Change("kernel", "package a", "install", operations=nothing), pin], [pin]])
+    module = Module()
+    rim.run_module(module, "kernel", lambda: next(plans), Host(str(tmp_path)))
+    assert "applied, but still to do: grub default: pin" in module.said["msg"]
+    assert [change["object"] for change in module.said["changes"]] == ["package a"]

@@ -3,35 +3,18 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
-
-from lemonade_deploy import content
+from plugin_kit import load
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def load() -> Any:
-    """The plugin, imported as Ansible imports it; nothing of that is left for other tests."""
-    before = set(sys.modules)
-    with tempfile.TemporaryDirectory() as folder:
-        sys.path.insert(0, str(content.link_collection(Path(folder))))
-        module = importlib.import_module("ansible_collections.lemonade.deploy.plugins.action.preflight")
-        del sys.path[0]
-    for name in set(sys.modules) - before:
-        if name.startswith("ansible_collections"):
-            del sys.modules[name]
-    return module
-
-
-PLUGIN = load()
+PLUGIN = load("action.preflight")
 
 
 class Fake(PLUGIN.ActionModule):  # type: ignore[misc, name-defined]

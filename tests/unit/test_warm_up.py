@@ -49,12 +49,11 @@ def systemd(*states: dict[str, Any]) -> Host:
 
 def test_a_load_that_goes_on_is_waited_for() -> None:
     assert warm_up.await_end(systemd({"ActiveState": "inactive"}), 5) is None
-    now = time.monotonic()
+    before, now = time.time(), time.monotonic()
     times = {
         "ExecMainStartTimestampMonotonic": int((now - 9) * 1e6),
         "ExecMainExitTimestampMonotonic": int((now - 2) * 1e6),
     }
-    before = time.time()
     ended = warm_up.await_end(
         systemd({"ActiveState": "activating"}, {"ActiveState": "failed", "Result": "exit-code", **times}), 60
     )
