@@ -176,7 +176,7 @@ def test_a_proven_trial_is_confirmed(run: Run, tmp_path: Path) -> None:
 def test_wrong_numbers_confirm_nothing_and_ask_for_the_way_back(run: Run, tmp_path: Path) -> None:
     box = on_trial(box_of(tmp_path, GOOD_KERNEL, None))
     result = run("activate", box, **PROVE)
-    assert (result["failed"], result["trial"]) == (True, GOOD_KERNEL)
+    assert (result["failed"], result["trial"], did(result)) == (True, GOOD_KERNEL, [])
     assert default_of(box) == OLD_KERNEL
     assert not box.host.exists(paths.TRIAL_CONFIRMED)
     assert box.host.exists(f"{trial_units.FOLDER}/{trial_units.TIMER}"), (
@@ -189,6 +189,7 @@ def test_a_memory_limit_that_is_off_does_not_cost_a_good_kernel(run: Run, tmp_pa
     result = run("activate", box, **PROVE, pages=25165824)
     assert (result["failed"], result["trial"]) == (True, "")
     assert "pages_limit" in result["failure"]["message"]
+    assert did(result) == [("grub default", "promote")], "what was done before the failure is told"
     assert default_of(box) == GOOD_KERNEL
 
 

@@ -3,11 +3,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible.module_utils.testing import patch_module_args
 from plugin_kit import load
+
+from lemonade_deploy.domain.change import Call, Change
+from lemonade_deploy.domain.host import Host
 
 MODEL = load("action.lemonade_model")
 VLLM = load("action.vllm_by_lemond")
@@ -73,3 +79,49 @@ def test_lemond_as_installer(monkeypatch: pytest.MonkeyPatch) -> None:
     result = go(VLLM, [first, FAILED], monkeypatch)
     assert (result["changes"], result["changed"]) == ([PACKAGES], True)
     assert go(VLLM, [first, done([BUNDLE])], monkeypatch)["changes"] == [PACKAGES, BUNDLE]
+
+
+def slice_of(
+    module: Any, over: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **args: Any
+) -> tuple[list[Change], Any]:
+    """Two changes, in the second of which the *module*'s time is *over*, and its arguments set."""
+
+    def raises(_host: Host) -> None:
+        raise over
+
+    monkeypatch.setattr(module, "Host", lambda: Host(str(tmp_path)))
+    first = Change("l", "first", "make", operations=(Call(lambda _host: None),))
+    return [first, Change("l", "second", "make", operations=(Call(raises),))], patch_module_args(args)
+
+
+def answer(module: Any, arguments: Any, capsys: pytest.CaptureFixture[str]) -> tuple[list[str], list[str]]:
+    """The objects that the module says were made, and were planned."""
+    with arguments, pytest.raises(SystemExit):
+        module.main()
+    told = json.loads(capsys.readouterr().out)
+    assert told["more"]
+    return [one["object"] for one in told["made"]], [one["object"] for one in told["changes"]]
+
+
+def test_a_slice_of_a_download_tells_what_it_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = load("modules.lemonade_model")
+    over = module.hub_cache.OutOfTime(1, 2, "f")
+    args = {"models": [], "daemon": "lemond", "endpoint": "http://127.0.0.1:9"}
+    changes, arguments = slice_of(module, over, tmp_path, monkeypatch, **args)
+    models = SimpleNamespace(plan=lambda: changes, load=None, planned=changes)
+    monkeypatch.setattr(module, "Models", lambda *_args: models)
+    assert answer(module, arguments, capsys) == (["first"], ["first", "second"])
+
+
+def test_a_slice_of_lemonds_installation_tells_what_it_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = load("modules.vllm_by_lemond")
+    over = module.More(SimpleNamespace(text=lambda: "half"))
+    changes, arguments = slice_of(module, over, tmp_path, monkeypatch, tag="t", family="f")
+    monkeypatch.setattr(module, "locked_release", lambda *_args: SimpleNamespace(tag="t"))
+    monkeypatch.setattr(module, "unqualified", lambda *_args: "")
+    monkeypatch.setattr(module.lemond_install, "plan", lambda *_args: changes)
+    assert answer(module, arguments, capsys) == (["first"], ["first", "second"])
